@@ -38,12 +38,13 @@ from bilm.run_directory.state import Best, Fixed, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.vocabulary.file import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
-from bilm.weights.distribution import find_distribution
+from bilm.weights.distribution import find_distribution, find_weights
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names
+from tests import allennlp
 from tests.distributed import model_files, write_zip
 from tests.fuzzing import damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
-from tests.helpers import TRAIN, VOCAB, invoke, small_options
+from tests.helpers import FILES, TRAIN, VOCAB, invoke, small_options
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 from tests.records import RECORDED, call_line, heldout_line, train_line
 
@@ -197,6 +198,22 @@ def _read_archive(place):
     found.arrays()
 
 
+def _damaged_state_dict(random, place):
+    """Of AllenNLP, in a file of PyTorch's new or old form, alone or in a tar archive."""
+    sys.modules["torch"].set_num_threads(1)  # a fork lacks its threads, and would wait for them
+    torch_file = allennlp.saved(allennlp.state_dict(), _use_new_zipfile_serialization=random.random() < 0.5)
+    data = torch_file if random.random() < 0.5 else mutate_bytes(random, torch_file)
+    (place / "weights.th").write_bytes(data)
+    tar = allennlp.write_tar(place / "x.tar", {"config.json": b"{}", "weights.th": data}, "w").read_bytes()
+    (place / "x.tar").write_bytes(mutate_bytes(random, tar))
+    data = gzip.compress(tar, 1, mtime=0)
+    (place / "x.tar.gz").write_bytes(mutate_bytes(random, data))
+
+
+def _read_weights(name):
+    return lambda place: find_weights(place / name).arrays(dump_names(load_inference_options(FILES[0])))
+
+
 ARGUMENTS = {"train_prefix": ["a"], "vocab_file": "v", "seed": 1, "dropout": 0.1, "save_every": "30m"}
 READERS = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
@@ -229,6 +246,13 @@ READERS = {
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files(name, inputs, tmp_path):
     read_damaged(name, *READERS[name], tmp_path, inputs)
+
+
+@with_inputs
+def test_damaged_state_dicts(inputs, tmp_path):
+    pytest.importorskip("torch")
+    reads = [*map(_read_weights, ("weights.th", "x.tar", "x.tar.gz"))]
+    read_damaged("state dict", _damaged_state_dict, reads, tmp_path, inputs)
 
 
 # --- run directories --------------------------------------------------------------------------------

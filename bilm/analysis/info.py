@@ -35,8 +35,8 @@ def describe(path: PathLike) -> Description:
     """Describe a model.
 
     Args:
-        path: a run directory of bilm or bilm-tf; a folder or ZIP archive in the layout of vectors.nlpl.eu; or
-            an HDF5 weight file, with or without its options.
+        path: a run directory of bilm or bilm-tf; a folder or archive in the layout of vectors.nlpl.eu; or
+            a weight file, HDF5 with or without its options.
 
     Raises:
         BilmError: the path is something else, or a file is damaged; names the file.

@@ -195,7 +195,8 @@ def require_ready() -> None:
     if not tf.compat.v1.executing_eagerly_outside_functions():
         raise ProcessError(
             "TensorFlow is in its version 1 mode (disable_v2_behavior, or inside a tf.Graph), and bilm needs "
-            "eager TensorFlow 2: leave out placeholders and sessions, and call the model with the ids"
+            "eager TensorFlow 2: leave out placeholders and sessions, and call the model with the ids; run "
+            "packages that need version 1, such as simple_elmo, in another process"
         )
 
 

@@ -216,7 +216,7 @@ def vocab_file(required: bool = False) -> Decorator:
 _model = click.option(
     "--model",
     type=FILE,
-    help="Model: a run directory, a weight file, or a folder or ZIP with options.json and HDF5 weights.",
+    help="Model: a run directory, a weight file, or a folder or archive with options.json and weights.",
 )
 _of_a_run = (
     click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory; bilm-tf's name of --model."),
@@ -230,7 +230,7 @@ whole_model = together(_model, *_of_a_run)
 any_model = together(
     _model,
     click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
-    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, in the layout of AllenNLP."),
+    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, or AllenNLP's model.tar.gz."),
     *_of_a_run,
 )
 """The flags that select any model: a path, dumped weights or a run directory."""

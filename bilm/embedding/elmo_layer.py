@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portable
-from bilm.errors import OptionsError, require_positive
+from bilm.errors import OptionsError, require_flags, require_positive
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -24,8 +24,7 @@ class Elmo(keras.layers.Layer):
 
     Args:
         options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; None for random
-            weights.
+        weight_file: weights, as for `ElmoEmbedder`; None for random weights.
         num_output_representations: number of mixes, each with its own weights.
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.
@@ -56,6 +55,7 @@ class Elmo(keras.layers.Layer):
     """
 
     default_dropout = 0.0
+    _is_called = False
 
     def __init__(
         self,
@@ -75,7 +75,12 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        backend.require_ready()
+        require_flags(
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            keep_sentence_boundaries=keep_sentence_boundaries,
+            trainable=trainable,
+        )
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value is not None:
                 raise OptionsError(
@@ -152,12 +157,23 @@ class Elmo(keras.layers.Layer):
         Raises:
             DataError: the ids do not fit the model, see `bilm.models.sentence_encoder.IdKind`.
             OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
+            ProcessError: TensorFlow is in its version 1 mode.
         """
+        backend.require_ready()
         if word_inputs is not None:
             raise OptionsError("word_inputs: are not supported; give the character ids alone")
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
         # the messages of errors there.
-        return super().__call__(self._ids.checked(inputs), **kwargs)
+        ids = self._ids.checked(inputs)
+        self._is_called = True
+        try:
+            return super().__call__(ids, **kwargs)
+        finally:
+            self._is_called = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Call the layer, by PyTorch's name, which a call itself uses on PyTorch."""
+        return super().forward(*args, **kwargs) if self._is_called else self(*args, **kwargs)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
         """Embed a batch of sentences, each independent of the others.
@@ -177,22 +193,34 @@ class Elmo(keras.layers.Layer):
         """
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
+        layers, mask = self.layers_of(inputs)
+        lengths = inference.count_tokens(mask)
+        mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
+        return mixed if len(mixed) > 1 else mixed[0]
+
+    def layers_of(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the vectors of all layers.
+
+        Args:
+            inputs: see `call`; dimensions between the first and the words are joined with the first.
+
+        Returns:
+            Shape (rows, layers, words + 2, dim), with the sentence marks, and a mask, bool (rows, words + 2).
+        """
         ids = inputs
         if len(inputs.shape) > self._ids.n_inner + 1:
             ids = keras.ops.reshape(inputs, (-1, *keras.ops.shape(inputs)[-self._ids.n_inner :]))
         if self.encoder.char_cnn is not None:
             ids = inference.add_marks(ids)
         mask = inference.token_mask(ids)
-        lengths = inference.count_tokens(mask)
         words = inference.word_vectors(self.encoder, ids)
         # The user chooses the runtime of the graph and the sizes of batches.
         with portable():
-            layers, _ = inference.run_sentences(self.encoder, words, lengths)
+            layers, _ = inference.run_sentences(self.encoder, words, inference.count_tokens(mask))
         # Otherwise all gradients of the encoder are computed and discarded; PyTorch avoids that by itself.
         if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)
-        mixed = [self._finish(mix(layers, mask=mask), lengths, inputs, training) for mix in self.mixes]
-        return mixed if len(mixed) > 1 else mixed[0]
+        return layers, mask
 
     def _finish(self, mixed: Tensor, lengths: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
         """Cut marks from (rows, words + 2, dim) if wanted, restore the inputs' dimensions, apply dropout."""

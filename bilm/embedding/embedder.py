@@ -15,7 +15,7 @@ from bilm.backend.keras_backend import on_device
 from bilm.data import batcher, packing
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
-from bilm.errors import ArgumentError, DataError, OptionsError, require_positive
+from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision, file
@@ -53,6 +53,7 @@ def _load(
     """Check the settings and load a model onto its devices: the arguments of `Embedder`."""
     limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
+    require_flags(stateful=stateful)
     precision = Precision(limits.pop("precision", "float32"))
     for name in limits.keys() - EmbedderSettings.__annotations__.keys():
         raise ArgumentError(f"`{name}`: no such argument")
@@ -93,7 +94,8 @@ class ElmoEmbedder(Embedder):
 
     Args:
         options_file: ``options.json`` of the weights.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
+            (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
             consecutive sentences.
@@ -157,7 +159,7 @@ class ElmoEmbedder(Embedder):
         """Load a model by its path alone.
 
         Args:
-            model: a folder or a ZIP archive with ``options.json``, HDF5 weights and perhaps ``vocab.txt`` or
+            model: a folder or an archive with ``options.json``, weights and perhaps ``vocab.txt`` or
                 ``vocab.txt.gz``, as on vectors.nlpl.eu; a run directory; or a file of weights with its
                 options beside it. Archives are not unpacked.
             vocab_file: vocabulary of a word-level model, instead of the one that comes with it.
@@ -309,8 +311,14 @@ class ElmoEmbedder(Embedder):
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
-            OptionsError: there are no such layers, or `batch_size` is out of range.
+            OptionsError: there are no such layers, or an argument is out of range or not True or False.
         """
+        require_flags(
+            forget_sentences=forget_sentences,
+            use_sentence_keys=use_sentence_keys,
+            overwrite=overwrite,
+            resume=resume,
+        )
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
         form = FileFormat(
             *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression

@@ -44,7 +44,7 @@ class PackedEmbedder:
         cuda_device: int | None,
         limits: Mapping[str, int],
     ) -> None:
-        self.model, self.vocabulary, self._device, self._limits = model, vocabulary, cuda_device, limits
+        self.model, self.vocabulary, self.device, self._limits = model, vocabulary, cuda_device, limits
         self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
         self._words = inference.WordVectors(model.encoder, vocabulary, limits.get("max_cached_words"))
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
@@ -56,7 +56,7 @@ class PackedEmbedder:
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return the state of the model and the other arguments, for pickle and copy."""
-        return self.model.__getstate__(), self.vocabulary, self._device, self._limits
+        return self.model.__getstate__(), self.vocabulary, self.device, self._limits
 
     def __setstate__(self, saved: tuple[Any, ...]) -> None:
         """Restore the embedder from `__getstate__`, on its device."""
@@ -90,7 +90,7 @@ class PackedEmbedder:
         else:
             packed = packing.pack(lengths, max_rows)
         types, numbers = packing.number_types([token for words in sentences for token in (BOS, *words, EOS)])
-        with on_device(self._device):
+        with on_device(self.device):
             if layers == "characters":
                 by_direction = [self._convolutions(types)[None].astype(dtype)]
                 places = numbers[packed.is_word][None]
@@ -192,6 +192,7 @@ class Embedder:
 
     Attributes:
         model: the model of the first copy.
+        device: its device, see `bilm.backend.keras_backend.on_device`.
         vocabulary: vocabulary of a word-level model.
         n_layers: number of layers in a result.
         dim: width of a result.
@@ -206,7 +207,7 @@ class Embedder:
             self._free.put(embedder)
         self.model, self.vocabulary = self._copies[0].model, self._copies[0].vocabulary
         self.n_layers, self.dim, self.stateful = self.model.n_layers, self.model.dim, self.model.stateful
-        self.n_at_once = len(self._copies)
+        self.device, self.n_at_once = self._copies[0].device, len(self._copies)
 
     @classmethod
     def _of(cls, copies: Sequence[PackedEmbedder], max_rows: int | None) -> Any:  # noqa: ANN401 - of the class

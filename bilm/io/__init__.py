@@ -1,4 +1,4 @@
-"""File input and output: text, JSON and ZIP with clear errors; atomic outputs; locks."""
+"""File input and output: text, JSON and archives with clear errors; atomic outputs; locks."""
 
 import os
 from collections.abc import Iterable

@@ -14,10 +14,10 @@ from bilm.io.zip_archive import ZIP_MAGIC
 
 _PUBLISHED = "models that bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 _ALLENNLP = (
-    "an AllenNLP archive, whose weights are PyTorch's; if its model uses ELMo, give the two files that "
-    "options_file and weight_file in its config.json name"
+    "an AllenNLP model without the biLM's options; put the file that options_file in its config.json names "
+    "beside it, as options.json, or give both as `options_file` and `weight_file`"
 )
-_PYTORCH = "a PyTorch file, which bilm does not read; give HDF5 weights with their options.json"
+_PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it, given as `weight_file` or `model`"
 _MANY_LANGS = (
     f"a model of ELMoForManyLangs, a different network, which the package of that name reads; {_PUBLISHED}"
 )
@@ -37,14 +37,14 @@ _BY_NAME = {
     r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _TRANSFORMER,
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
-_TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
-_TAR = "a tar archive; unpack it and give the folder"
+TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst")
+_ARCHIVE = "a {} archive; if it contains a model, give it as `model`"
 
 # Pattern of a file's first bytes -> description; the first match decides.
 _BY_START = {
-    rb".{257}ustar": _TAR,
+    rb".{257}ustar": _ARCHIVE.format("tar"),
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
-    rb"\x80[\x02-\x05]": _PYTORCH.replace("a PyTorch file", "a Python pickle, as PyTorch's weights are"),
+    rb"\x80[\x02-\x05]": "a Python pickle, which bilm does not read; give weights and their options.json",
     rb".{7}\0\{\"": _TRANSFORMER.replace("a transformer", "a file of safetensors, usually of a transformer"),
     rb"version https://git-lfs": "a pointer of Git LFS to the file; `git lfs pull` fetches it",
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
@@ -70,6 +70,8 @@ def explained(path: str | Path, failure: type[BilmError]) -> Iterator[None]:
 
 def what_it_is(path: str | Path) -> str | None:
     """Describe a foreign file or directory, with a remedy, in words that follow "is"; None if unknown."""
+    if re.match(r"\w+:/", str(path)):  # a `Path` has lost a slash
+        return "a URL; download it and give the path of the file"
     path = Path(path)
     try:
         if path.is_dir():
@@ -81,9 +83,9 @@ def what_it_is(path: str | Path) -> str | None:
     except OSError:
         return None
     if head.startswith(ZIP_MAGIC):
-        return of_names([path.name]) or "a ZIP archive; if it contains a model, give it as `model`"
-    if path.name.endswith(_TAR_ENDINGS):
-        return _TAR
+        return of_names([path.name]) or _ARCHIVE.format("ZIP")
+    if path.name.endswith(TAR_ENDINGS):
+        return _ARCHIVE.format("tar")
     for start, description in _BY_START.items():
         if re.match(start, head, re.DOTALL | re.IGNORECASE):
             return description

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_flags
 
 
 class Named(Mapping[str, Any]):
@@ -54,7 +54,8 @@ class ScalarMix(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
-        OptionsError: the number of initial parameters differs from the number of layers.
+        OptionsError: a switch is not True or False; or the number of initial parameters differs from the
+            number of layers.
 
     Example:
         >>> layers = np.stack([np.zeros((1, 2, 4)), np.ones((1, 2, 4))], axis=1)  # layers, words, dim
@@ -70,6 +71,7 @@ class ScalarMix(keras.layers.Layer):
         initial_scalar_parameters: Sequence[float] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
+        require_flags(use_top_only=use_top_only, do_layer_norm=do_layer_norm)
         super().__init__(**kwargs)
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
@@ -228,7 +230,7 @@ def weight_layers(
         do_layer_norm: see `ScalarMix`.
 
     Raises:
-        OptionsError: the name is taken.
+        OptionsError: the name is taken, or a switch is not True or False.
         DataError: ``lm_embeddings`` are missing or do not have four dimensions.
         ProcessError: TensorFlow is in its version 1 mode.
 
@@ -247,7 +249,7 @@ def weight_layers(
             f"weight_layers: {name!r} already names a mix of this model's outputs; to reuse its weights call "
             "weight_layers(...).layer(output), for new weights give another name"
         )
-    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm and not use_top_only, name=name)
+    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm, name=name)
     weighted = layer(bilm_output)
     names.add(name)
     return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros(())), layer)

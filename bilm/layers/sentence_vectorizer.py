@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
+from bilm.backend.keras_backend import backend, keras
 from bilm.errors import DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
 from bilm.vocabulary.file import BOS, EOS
@@ -74,7 +74,9 @@ class SentenceVectorizer(keras.layers.Layer):
 
         Raises:
             DataError: the sentences are not strings.
+            ProcessError: TensorFlow is in its version 1 mode.
         """
+        backend.require_ready()
         try:
             if not isinstance(sentences, keras.KerasTensor) and not tf.is_tensor(sentences):
                 sentences = tf.convert_to_tensor(sentences)

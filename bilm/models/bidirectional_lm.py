@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import DataError, OptionsError, require_flags, require_positive
+from bilm.io import messages
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
 from bilm.options import Options, Precision, file
-from bilm.weights import hdf5_file, names
+from bilm.weights import distribution, hdf5_file, names
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class BidirectionalLanguageModel:
 
     Args:
         options_file: ``options.json`` of the weights, with 261 or 262 characters.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``.
+        weight_file: weights, as for `bilm.ElmoEmbedder`.
         use_character_inputs: True for the ids of `Batcher`, False for those of `TokenBatcher`.
         embedding_weight_file: word vectors from `dump_token_embeddings`, which a character-level model needs
             for word ids. A word-level model has its own.
@@ -53,7 +54,7 @@ class BidirectionalLanguageModel:
             AllenNLP do. Rows missing from a smaller batch keep their state.
 
     Raises:
-        OptionsError: the options are invalid, or the arguments contradict the options.
+        OptionsError: the options are invalid; or an argument contradicts them, or needs too much memory.
         WeightsError: a file cannot be read or does not fit the options.
 
     Example:
@@ -77,6 +78,7 @@ class BidirectionalLanguageModel:
         *,
         stateful: bool = False,
     ) -> None:
+        require_flags(use_character_inputs=use_character_inputs, stateful=stateful)
         options = file.load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)
@@ -89,7 +91,7 @@ class BidirectionalLanguageModel:
                 "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
                 "dump_token_embeddings writes"
             )
-        weights = hdf5_file.read_hdf5(weight_file, names.dump_names(options))
+        weights = distribution.find_weights(weight_file).arrays(names.dump_names(options))
         if embedding_weight_file is not None:  # with vectors of words it is a word-level model
             vectors = hdf5_file.read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
             weights = {name: array for name, array in weights.items() if "/char_cnn/" not in name}
@@ -158,9 +160,17 @@ class BidirectionalLanguageModel:
         self._states: States = ()
         if stateful:
             require_tensorflow("stateful: a state that is carried")
-            self._states = keras.tree.map_structure(
-                lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
-            )
+            try:
+                self._states = keras.tree.map_structure(
+                    lambda values: keras.Variable(values, trainable=False),
+                    encoder.zero_states(max_batch_size),
+                )
+            except Exception as error:
+                if not messages.is_out_of_memory(error):
+                    raise
+                raise OptionsError(
+                    f"the state of {max_batch_size:,} sentences does not fit into memory; give fewer a batch"
+                ) from error
         self._ids = inference.IdKind.of(self.options, has_marks=True)
         spec = keras.KerasTensor((None, None, self._ids.width)[: 1 + self._ids.n_inner], "int32")
         self._run = backend.compiled(self._compute, encoder, [spec])

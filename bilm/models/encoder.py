@@ -48,9 +48,11 @@ class Encoder(keras.layers.Layer):
 
     Raises:
         OptionsError: there is no such precision.
+        ProcessError: TensorFlow is in its version 1 mode.
     """
 
     def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
+        backend.require_ready()
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
         if self.precision is Precision.BFLOAT16 and not (settings.multiplies_bfloat16() or backend.n_gpus()):

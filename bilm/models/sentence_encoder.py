@@ -20,7 +20,7 @@ from bilm.models.encoder import Encoder, States
 from bilm.options import CharCNNOptions, Options, Precision
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
-from bilm.weights import hdf5_file, names, transfer
+from bilm.weights import distribution, hdf5_file, names, transfer
 
 _WORDS_AT_ONCE = 1 << 13
 _CACHE_BYTES = 1 << 28
@@ -33,15 +33,14 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
 
     Args:
         options: options of the model; ``n_tokens_vocab`` is not needed.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; an output layer in it is
-            ignored.
+        weight_file: weights, as for `bilm.ElmoEmbedder`; an output layer in the file is ignored.
 
     Raises:
         WeightsError: the file cannot be read, or does not fit the options; the message names every missing,
             misshapen and unexpected array, with both shapes.
     """
     return make_encoder(
-        options, hdf5_file.read_hdf5(weight_file, names.dump_names(options)), str(weight_file)
+        options, distribution.find_weights(weight_file).arrays(names.dump_names(options)), str(weight_file)
     )
 
 
@@ -63,7 +62,6 @@ def make_encoder(
         WeightsError: the weights do not fit the options.
         ProcessError: TensorFlow is in its version 1 mode.
     """
-    backend.require_ready()
     arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
@@ -325,7 +323,12 @@ class WordVectors:
         self._vectors = {}
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of distinct words, float32 (words, projection_dim)."""
+        """Return the vectors of distinct words, float32 (words, projection_dim).
+
+        Raises:
+            ProcessError: TensorFlow is in its version 1 mode.
+        """
+        backend.require_ready()
         new = [word for word in words if word not in self._vectors]
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)

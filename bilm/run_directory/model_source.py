@@ -11,7 +11,7 @@ from bilm.errors import ArgumentError, BilmError, require_paths
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
-from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution
+from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution, find_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class ModelArguments:
             if self.save_dir is not None:
                 return _open_run(Path(self.save_dir), which)
             if self.options_file is not None and self.weight_file is not None and which is None:
-                options, weights = Path(self.options_file), Path(self.weight_file)
-                return StoredModel(weights, ModelFile(weights), ModelFile(options))
+                options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
+                return StoredModel(weights.path, weights, options)
         names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
         raise ArgumentError(f"give one `model` (or {names}); `checkpoint` is for a run")
 
@@ -70,7 +70,7 @@ def open_model(path: PathLike, checkpoint: str | None = None) -> StoredModel:
     """Open a model.
 
     Args:
-        path: run directory; folder or ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or one
+        path: run directory; folder or archive of options and weights, as on vectors.nlpl.eu; or one
             of these two files, with the other beside it.
         checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
 

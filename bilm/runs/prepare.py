@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
@@ -76,11 +77,13 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         CheckpointError: something in the run directory would be lost, another process writes there, it cannot
             be written, or the checkpoint cannot be resumed.
         DataError: the text cannot be read, is too small, or differs from the text of the resumed call.
+        ProcessError: TensorFlow is in its version 1 mode.
         OptionsError: there are too few GPUs; or settings that affect the numbers differ from the resumed
             call (the message lists them).
         VocabularyError: the vocabulary differs from that of the resumed run.
         WeightsError: the weights of the source do not fit the model.
     """
+    backend.require_ready()
     settings, reporter = call.settings, call.reporter
     vocabulary, worker = start.vocabulary, Worker.from_environment()
     path = start.save_dir.absolute()  # the current directory may change

@@ -32,7 +32,7 @@ def test(
     Args:
         test_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         save_dir: run directory of bilm or bilm-tf.
-        model: path of a model, instead of `save_dir`: a run directory, or a folder or ZIP archive of weights
+        model: path of a model, instead of `save_dir`: a run directory, or a folder or archive of weights
             dumped with the softmax.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.

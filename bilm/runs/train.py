@@ -131,7 +131,7 @@ def restart(
         train_prefix: text, as in `bilm.train`.
         save_dir: run directory of bilm or bilm-tf.
         model: path of a model, instead of `save_dir` or the two files of dumped weights: a run directory, a
-            folder or ZIP archive as on vectors.nlpl.eu, or a weight file with its options beside it.
+            folder or archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
         checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
         weight_file: dumped weights, HDF5, instead of a run.

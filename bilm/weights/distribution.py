@@ -1,13 +1,14 @@
 """Stored models, and distributions: the stored models that are not runs.
 
-A distribution consists of options, HDF5 weights and perhaps a vocabulary, in a folder or a ZIP archive. Its
-files have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
+A distribution consists of options, weights and perhaps a vocabulary, in a folder or an archive. Its files
+have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them. Weights are HDF5, or the
+state dict of an AllenNLP model.
 """
 
 import dataclasses
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import PathLike, foreign, messages, outputs, zip_archive
+from bilm.io import PathLike, foreign, messages, outputs
 from bilm.io.shards import Shard
+from bilm.io.tar_archive import TarArchive
+from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.file import load_inference_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import hdf5_file
 from bilm.weights.names import WeightName, dump_names
+from bilm.weights.state_dict import is_state_dict, read_state_dict
 
 if TYPE_CHECKING:
     import keras
@@ -34,12 +38,14 @@ WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "voc
 _WEIGHTS_NAMES = (WEIGHTS_NAME, "weights.hdf5")
 _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
 HDF5_ENDS = (".hdf5", ".h5")
+_ALLENNLP_NAMES = ("weights.th", "best.th")
+"""State dicts in AllenNLP's archives and training directories; the first is taken."""
 _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile:
-    """A file of a model, on disk or in a ZIP archive; ``str()`` returns its name for errors.
+    """A file of a model, on disk or in an archive; ``str()`` returns its name for errors.
 
     Attributes:
         path: path of the file, or of the archive.
@@ -48,7 +54,7 @@ class ModelFile:
     """
 
     path: Path
-    archive: zip_archive.ZipArchive | None = None
+    archive: ZipArchive | TarArchive | None = None
     member: str = ""
 
     def __str__(self) -> str:
@@ -69,26 +75,45 @@ class ModelFile:
             return self.archive.read(self.member)
         return outputs.read_file(self.path, failure, or_pipe=True)
 
-    def opened_hdf5(self) -> AbstractContextManager[h5py.File]:
-        """Open the file, from memory if it is in an archive; see `bilm.weights.hdf5_file.opened_hdf5`.
+    @contextmanager
+    def _opened(self) -> Iterator[h5py.File | hdf5_file.Arrays]:
+        """Open a weight file as HDF5 or as the arrays of a state dict, from memory if it is in an archive."""
+        content = None if self.archive is None else io.BytesIO(self.read(WeightsError))
+        with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
+            outputs.require_regular(self.path, WeightsError)
+            stream = content or self.path.open("rb")
+        with stream:
+            if is_state_dict(stream):
+                yield read_state_dict(stream, str(self))
+                return
+            with hdf5_file.opened_hdf5(str(self), WeightsError, content) as file:
+                yield file
+
+    def arrays(self, names: Iterable[WeightName]) -> hdf5_file.Arrays:
+        """Return the arrays of a weight file by bilm's names, float32, with the softmax if there is one.
 
         Raises:
             DataError: the archive cannot be read.
-            WeightsError: the file cannot be read as HDF5.
+            WeightsError: the file cannot be read, or its arrays do not fit `names`.
         """
-        stream = None if self.archive is None else io.BytesIO(self.read(WeightsError))
-        return hdf5_file.opened_hdf5(str(self), WeightsError, stream)
+        with self._opened() as stored:
+            if isinstance(stored, h5py.File):
+                return hdf5_file.read_arrays(stored, names, str(self))
+            shapes = {name: array.shape for name, array in stored.items()}
+            return {n.own: stored[n.hdf5] for n in hdf5_file.check_arrays(shapes, names, str(self))}
 
     @cached_property
     def shapes(self) -> hdf5_file.Shapes:
-        """Shape of every array of a weight file, by its name there.
+        """Shape of every array of a weight file, by its HDF5 name.
 
         Raises:
             DataError: the archive cannot be read.
-            WeightsError: the file cannot be read as HDF5, or holds something other than weights.
+            WeightsError: the file cannot be read, or holds something other than weights.
         """
-        with self.opened_hdf5() as file:
-            return {name: dataset.shape for name, dataset in hdf5_file.datasets(file, str(self)).items()}
+        with self._opened() as stored:
+            is_hdf5 = isinstance(stored, h5py.File)
+            arrays = hdf5_file.datasets(stored, str(self)) if is_hdf5 else stored
+            return {name: array.shape for name, array in arrays.items()}
 
 
 Files = Mapping[str, ModelFile]
@@ -100,7 +125,7 @@ class StoredModel:
 
     Args:
         path: path that the user named.
-        weight_file: HDF5 file of the weights.
+        weight_file: weights.
         options_file: options.
         vocabulary_file: vocabulary, or None.
 
@@ -156,9 +181,7 @@ class StoredModel:
         Raises:
             BilmError: the weights cannot be read or do not fit the options.
         """
-        names = self.names  # before the file is opened: damaged options raise their own error
-        with self.weight_file.opened_hdf5() as file:
-            return hdf5_file.read_arrays(file, names, self.source)
+        return self.weight_file.arrays(self.names)
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
@@ -278,24 +301,54 @@ def find_distribution(path: Path) -> StoredModel:
     """Find the files of a model.
 
     Args:
-        path: a folder or a ZIP archive, or a file of weights or options with the other file beside it.
+        path: a folder or an archive, or a file of weights or options with the other file beside it.
 
     Raises:
         BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
     if not (path.is_dir() or path.is_file()):
-        kind = foreign.part_of_a_run(path)
+        kind = foreign.what_it_is(path) or foreign.part_of_a_run(path)
         raise WeightsError(f"{path}: {f'is {kind}' if kind else 'no such file or directory'}")
-    if path.is_file() and not _is_zip(path):
+    archive = None if path.is_dir() else _archive(path)
+    if path.is_file() and archive is None:
         return _of_file(path)
-    archive = None if path.is_dir() else zip_archive.ZipArchive(path)
     kind = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
     try:
-        return _model(path, _in_folder(path) if archive is None else _in_archive(archive))
+        if archive is None:
+            return _model(path, _in_folder(path))
+        files, around = _in_archive(archive), _in_folder(path.parent)
+        if not any(name.endswith(OPTIONS_NAME) for name in files):
+            files |= {name: around[name] for name in [options_beside(path.name, around)] if name}
+        return _model(path, files)
     except BilmError as error:
         if kind is None:
             raise
         raise WeightsError(f"{path}: is {kind}") from error
+
+
+def find_weights(path: PathLike) -> ModelFile:
+    """Return a file of weights, or the weights in an archive.
+
+    Raises:
+        BilmError: the path is an archive that cannot be read, or has no weights.
+    """
+    archive = _archive(path := Path(path))
+    if archive is None:
+        return ModelFile(path)
+    files = _in_archive(archive)
+    return files[_weights_among(path, files)]
+
+
+def _archive(path: Path) -> ZipArchive | TarArchive | None:
+    """Open an archive; return None for another file, such as a state dict, which PyTorch zips."""
+    if not path.is_file():
+        return None
+    with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
+        is_zip = file.read(4) in ZIP_MAGIC
+        file.seek(0)
+        if is_zip and not is_state_dict(file):
+            return ZipArchive(path)
+    return TarArchive(path) if path.name.endswith(foreign.TAR_ENDINGS) else None
 
 
 def _in_folder(path: Path) -> Files:
@@ -304,7 +357,7 @@ def _in_folder(path: Path) -> Files:
         return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
-def _in_archive(archive: zip_archive.ZipArchive) -> Files:
+def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     """List the files of the only folder with options; without such a folder, the archive's own files."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
     folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
@@ -328,13 +381,13 @@ def _is_litter(path: PurePosixPath) -> bool:
 def _of_file(path: Path) -> StoredModel:
     """Make the model of a file of weights or options and the other file beside it."""
     name = path.name
-    if not h5py.is_hdf5(path):
+    with path.open("rb") as stream:
+        is_weights = h5py.is_hdf5(path) or is_state_dict(stream)
+    if not is_weights:
         if (kind := foreign.what_it_is(path)) is not None:
             raise WeightsError(f"{path}: is {kind}")
         if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
-            raise WeightsError(
-                f"{path}: not a model: expected a folder, a ZIP archive or a file of HDF5 weights"
-            )
+            raise WeightsError(f"{path}: not a model: expected a folder, an archive or a file of weights")
     files = _in_folder(path.parent)
     if not name.endswith(OPTIONS_NAME):
         return _model(path, files, weights=name)
@@ -345,16 +398,25 @@ def _of_file(path: Path) -> StoredModel:
 
 def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> StoredModel:
     """Make the model of some files, searching for the weights or options if their name is None."""
-    if weights is None:
-        usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
-        candidates = usual or [name for name in files if name.endswith(HDF5_ENDS)]
-        weights = _only(path, candidates, "HDF5 file of weights", files)
+    weights = _weights_among(path, files) if weights is None else weights
     if options is None:
         beside = options_beside(weights, files)
         candidates = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
     return StoredModel(path, files[weights], files[options], vocabulary)
+
+
+def _weights_among(path: Path, files: Files) -> str:
+    """Return the name of the only weights.
+
+    Raises:
+        WeightsError: there are none or several.
+    """
+    usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+    of_allennlp = [name for name in _ALLENNLP_NAMES if name in files][:1]
+    candidates = usual or [name for name in files if name.endswith(HDF5_ENDS)] or of_allennlp
+    return _only(path, candidates, "file of weights", files)
 
 
 def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
@@ -381,8 +443,3 @@ def options_beside(name: str, names: Collection[str]) -> str | None:
 def _listed(names: Iterable[str]) -> str:
     names = sorted(names)
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def _is_zip(path: Path) -> bool:
-    with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
-        return file.read(4) in zip_archive.ZIP_MAGIC

@@ -2,22 +2,37 @@
 
 import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import bilm
 from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow, settings
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
-from tests.helpers import ROOT, python, write_json
+from tests.helpers import CHAR, HELDOUT, ROOT, TRAIN, VOCAB, python, smallest_options, write_json
 
 
-def test_graphs_of_tensorflow_1_are_refused_in_one_line():
+def test_graphs_of_tensorflow_1_are_refused_in_one_line(tmp_path):
     """Other calls are in the table of docs/migrating.md."""
+    run, before = CHAR / "final", bilm.SentenceVectorizer()
+    predictor = bilm.WordPredictor.from_model(run, VOCAB)
+    layers = np.zeros((2, 3, 4, 5), np.float32)
+    calls = {
+        "train": lambda: bilm.train(TRAIN, VOCAB, tmp_path / "new", options=smallest_options()),
+        "restart": lambda: bilm.restart(TRAIN, run, save_to=tmp_path / "other", vocab_file=VOCAB),
+        "test": lambda: bilm.test(HELDOUT, run, vocab_file=VOCAB),
+        "predictor": lambda: bilm.WordPredictor.from_model(run, VOCAB),
+        "prediction": lambda: next(predictor.predict([["the"]])),
+        "vectorizer": lambda: before(["the"]),
+        "mix": lambda: weight_layers("input", {"lm_embeddings": layers, "mask": None}),
+    }
     with tf.Graph().as_default():
-        layers = tf.compat.v1.placeholder(tf.float32, (2, 3, 4, 5))
-        with pytest.raises(ProcessError, match="needs eager TensorFlow 2: leave out placeholders"):
-            weight_layers("input", {"lm_embeddings": layers, "mask": None})
+        for name, call in calls.items():
+            with pytest.raises(ProcessError, match="needs eager TensorFlow 2: leave out placeholders"):
+                pytest.fail(f"{name}: {call()}")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_function_is_no_such_graph():

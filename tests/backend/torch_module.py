@@ -10,7 +10,7 @@ import torch
 
 import bilm.allennlp
 from bilm.errors import DataError
-from tests.helpers import small_options
+from tests.helpers import FILES, small_options
 
 IDS = bilm.batch_to_ids([["Time", "flies", "by"], ["Hello"]], 20)
 
@@ -124,6 +124,29 @@ def test_the_module_with_allennlp_s_result():
     first, second = (elmo(torch.tensor(IDS))["elmo_representations"][0] for _ in range(2))
     assert not torch.equal(first == 0, second == 0)  # its dropout
     assert elmo.eval()(IDS)["mask"].tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_allennlp_s_names_give_tensors():
+    sentences = [["Time", "flies"], ["Hello"]]
+    ids = bilm.allennlp.batch_to_ids(sentences)
+    assert ids.dtype == torch.int64 and torch.equal(ids.to("cpu"), torch.tensor(bilm.batch_to_ids(sentences)))
+    elmo = bilm.allennlp.Elmo(*FILES, 2)
+    vectors, other = elmo.forward(ids)["elmo_representations"]
+    assert share_of_zeros(vectors) > 0.2 and not torch.equal(vectors, other)  # `forward` drops too
+    kept = elmo.eval().forward(ids)["elmo_representations"][0]
+    torch.testing.assert_close(kept, bilm.Elmo(*FILES).forward(ids))
+    embedder = bilm.allennlp.ElmoEmbedder(*FILES, -1)
+    embeddings, mask = embedder.batch_to_embeddings(sentences)
+    assert mask.cpu().tolist() == [[1, 1], [1, 0]]
+    for module in (embedder.elmo_bilm, bilm.allennlp._ElmoBiLm(*FILES, requires_grad=True)):
+        result = module(ids)
+        for vectors, expected in zip(result["activations"], embeddings.unbind(1), strict=True):
+            found, words = bilm.allennlp.remove_sentence_boundaries(vectors, result["mask"])
+            torch.testing.assert_close(found.detach(), expected, atol=1e-6, rtol=0)
+            assert torch.equal(words, mask.bool())
+    sum(vectors.sum() for vectors in result["activations"]).backward()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    assert len(trained) == 31 and all(parameter.grad is not None for parameter in trained)
 
 
 def test_a_copy_is_a_module_of_its_own():

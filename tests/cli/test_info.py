@@ -188,10 +188,6 @@ def test_what_is_no_model(made, text, tmp_path):
     archive = made / "193.zip"
     embed = ("embed", text, tmp_path / "out.hdf5")
     for flags, message in (
-        (
-            ("--options-file", OPTIONS, "--weight-file", archive),
-            f"{archive}: is a ZIP archive; if it contains ",
-        ),
         (("--save-dir", made / "folder"), f"{made / 'folder'}: not a run directory: its options.json goes "),
         (("--save-dir", archive), f"{archive}: not a run directory: a ZIP archive; if it contains "),
     ):

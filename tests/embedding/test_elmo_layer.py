@@ -1,7 +1,9 @@
 """ELMo inside Keras models."""
 
+import importlib
 import json
 import os
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,7 +13,7 @@ import tensorflow as tf
 import bilm.allennlp
 from bilm.data.batcher import TokenBatcher, batch_to_ids
 from bilm.embedding.elmo_layer import Elmo
-from bilm.errors import DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
@@ -226,18 +228,43 @@ def test_allennlp_s_result(n_mixes, files, tmp_path):
     np.testing.assert_array_equal(again(ids), result["elmo_representations"][-1])
 
 
+def test_allennlp_s_names_work_on_each_backend(files, caplog):
+    names = importlib.reload(bilm.allennlp)
+    assert "KERAS_BACKEND to torch before Keras is imported" in caplog.text
+    embedder = names.ElmoEmbedder(*files)
+    vectors, mask = embedder.batch_to_embeddings([["a", "b"], ["c"]])
+    ids = names.batch_to_ids([["a", "b"], ["c"]])
+    inputs = keras.Input((None, 50), dtype="int32")
+    for biLM in (names._ElmoBiLm(*files), keras.Model(inputs, embedder.elmo_bilm(inputs))):
+        result = biLM(ids)
+        assert len(result["activations"]) == 2
+        for i, layer in enumerate(result["activations"]):
+            layer, of_words = names.remove_sentence_boundaries(layer, result["mask"])
+            np.testing.assert_allclose(layer, vectors[:, i], atol=1e-6)
+            np.testing.assert_array_equal(of_words, mask)
+    assert "mask" in names.Elmo(*files, 1).forward(ids)
+    for call in (names.ElmoEmbedder, lambda: Elmo(files[0], Path(names.DEFAULT_WEIGHT_FILE))):
+        with pytest.raises(BilmError, match="is a URL; download it and give the path of the file"):
+            call()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"scalar_mix_parameters": [1, 2]}, "scalar_mix_parameters: 2 numbers, but the model has 3 layers"),
         ({"num_output_representations": 0}, "num_output_representations is 0"),
         ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
+        ({"requires_grad": "no"}, "`requires_grad` is 'no'; it must be True or False"),
+        ({"trainable": 0}, "`trainable` is 0; it must be True or False"),
+        ({"keep_sentence_boundaries": "no"}, "`keep_sentence_boundaries` is 'no'"),
+        ({"do_layer_norm": "no"}, "`do_layer_norm` is 'no'"),
     ],
-    ids=["layers", "mixes", "dropout"],
+    ids=["layers", "mixes", "dropout", "gradient", "trainable", "boundaries", "norm"],
 )
 def test_arguments_that_are_refused(arguments, message):
-    with pytest.raises(OptionsError, match=message):
-        Elmo(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
+    for kind in (Elmo, bilm.allennlp.Elmo):
+        with pytest.raises(OptionsError, match=message):
+            kind(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
 
 
 def test_word_level_models(tmp_path):

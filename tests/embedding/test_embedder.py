@@ -14,6 +14,7 @@ from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import BilmError, DataError, OptionsError
+from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
 from tests.helpers import VOCAB
@@ -99,6 +100,7 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
     for file, arguments, message in (
         (text, {"layers": "bottom"}, "layers is 'bottom'; give all, top, average"),
         (["the cat"], {}, "input_file must be the name of a file"),
+        (text, {"forget_sentences": 0}, "`forget_sentences` is 0; it must be True or False"),
     ):
         with pytest.raises(BilmError, match=message):
             embedder.embed_file(file, out, **arguments, overwrite=True)
@@ -111,12 +113,22 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
         ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
         ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
         ({"max_cached_words": 0}, "max_cached_words is 0"),
+        ({"stateful": "no"}, "`stateful` is 'no'; it must be True or False"),
     ],
-    ids=["none", "several", "tokens", "cache"],
+    ids=["none", "several", "tokens", "cache", "switch"],
 )
 def test_arguments_that_are_refused(files, arguments, message):
     with pytest.raises(OptionsError, match=message):
         ElmoEmbedder(*files, **arguments)
+
+
+def test_states_that_need_too_much_memory_are_refused(files, monkeypatch):
+    def zero_states(encoder, n_rows):
+        raise MemoryError
+
+    monkeypatch.setattr(Encoder, "zero_states", zero_states)
+    with pytest.raises(OptionsError, match="the state of 1,000,000,000 sentences does not fit into memory"):
+        ElmoEmbedder(*files, stateful=True, batch_size=10**9)
 
 
 def test_a_misspelt_setting_is_refused(files):

@@ -13,8 +13,8 @@ from bilm.io.foreign import explained, of_names, what_it_is
 from bilm.io.zip_archive import ZipArchive
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
 
-ALLENNLP = "an AllenNLP archive, whose weights are PyTorch's"
-PYTORCH = "a PyTorch file, which bilm does not read"
+ALLENNLP = "an AllenNLP model without the biLM's options"
+PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it"
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ class Evil:
 @pytest.mark.parametrize(
     ("name", "data", "what"),
     [
-        ("pickle", pickle.dumps(Evil(), protocol=2), "a Python pickle, as PyTorch's weights are"),
+        ("pickle", pickle.dumps(Evil(), protocol=2), "a Python pickle, which bilm does not read"),
         ("safetensors", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors"),
         ("lfs", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
         ("page", b"<!DOCTYPE html>\n<html>", "a web page; download"),
         ("gzip", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it"),
-        ("x.tar.gz", gzip.compress(b"text", mtime=0), "a tar archive; unpack it and give the folder"),
+        ("x.tar.gz", gzip.compress(b"text", mtime=0), "a tar archive; if it contains a model, give it as"),
         ("zip", b"PK\x03\x04", "a ZIP archive; if it contains a model, give it as"),
         ("model.pt", b"PK\x03\x04", PYTORCH),
     ],

@@ -78,6 +78,14 @@ def test_the_output_of_a_model_knows_its_mixes():
     np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
 
 
+def test_switches_are_checked():
+    for arguments in ({"use_top_only": "no"}, {"do_layer_norm": "no"}):
+        output = {"lm_embeddings": np.zeros((1, 2, 3, 4), np.float32), "mask": None}
+        for call in (ScalarMix, lambda output=output, **flags: weight_layers("a", output, **flags)):
+            with pytest.raises(OptionsError, match="is 'no'; it must be True or False"):
+                call(**arguments)
+
+
 def test_top_only():
     layers = layers_of()
     mixed = weight_layers("top", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, 1.0, use_top_only=True)

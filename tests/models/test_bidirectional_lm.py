@@ -202,6 +202,8 @@ def test_arguments_that_contradict_the_options(tmp_path):
         ({"use_character_inputs": False}, "embedding_weight_file: missing"),
         ({"embedding_weight_file": weights}, "is for word ids"),
         ({"max_batch_size": 0}, "max_batch_size is 0"),
+        ({"use_character_inputs": "no"}, "`use_character_inputs` is 'no'"),
+        ({"stateful": "no"}, "`stateful` is 'no'"),
     ):
         with pytest.raises(OptionsError, match=message):
             BidirectionalLanguageModel(options, weights, **arguments)

@@ -91,7 +91,7 @@ def test_files_that_are_missing(tmp_path):
     (tmp_path / "model.ckpt-7.index").touch()
     message = f": is a checkpoint, given as `model` {tmp_path} `checkpoint` 7"
     assert refused(tmp_path / "model.ckpt-7") == message
-    for name, message in {"model.hdf5": "no HDF5 file of weights", "options.json": "no options.json"}.items():
+    for name, message in {"model.hdf5": "no file of weights", "options.json": "no options.json"}.items():
         files = model_files()
         del files[name]
         for path in (write_folder(tmp_path / name, files), write_zip(tmp_path / f"{name}.zip", files)):
@@ -101,13 +101,13 @@ def test_files_that_are_missing(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": no such file or directory"
     (tmp_path / "text.txt").write_text("text")
-    assert "expected a folder, a ZIP archive or a file of HDF5 weights" in refused(tmp_path / "text.txt")
+    assert "expected a folder, an archive or a file of weights" in refused(tmp_path / "text.txt")
 
 
 def test_what_is_ambiguous(tmp_path):
     files = model_files() | {"weights.hdf5": b""}
     assert refused(write_folder(tmp_path / "two", files)) == (
-        ": not a model: more than one HDF5 file of weights: model.hdf5, weights.hdf5"
+        ": not a model: more than one file of weights: model.hdf5, weights.hdf5"
     )
     files = {"a/options.json": b"{}", "b/options.json": b"{}"}
     assert ": several folders hold an options.json: a, b" in refused(write_zip(tmp_path / "x.zip", files))

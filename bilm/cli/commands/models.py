@@ -30,7 +30,7 @@ _format = click.option(
 @click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe MODEL: a run directory, a folder or ZIP of a model, or an HDF5 weight file.
+    """Describe MODEL: a run directory, a folder or archive of a model, or a weight file.
 
     Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress. For a
     weight file without options next to it, the hyper-parameters are inferred from the shapes of its arrays.
