@@ -1,4 +1,4 @@
-"""How `tests/golden/run-VERSION` was written, by the code of that version; what is there is never written anew.
+"""How `tests/golden/run-VERSION` was written, by the code of that version; none is ever written anew.
 
 When what is on disk changes, a version adds its own: ``python -m tests.write_golden_run``.
 """

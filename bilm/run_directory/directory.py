@@ -19,7 +19,6 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError
 from bilm.io import PathLike, atomic, messages
-from bilm.io.json import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -97,6 +96,11 @@ class RunDirectory:
     def _options_text(self) -> bytes:
         return (json.dumps(self.options.to_json(), indent=1) + "\n").encode()
 
+    def _keep_options(self) -> None:
+        """Write ``options.json`` if it was lost."""
+        if not (self.path / "options.json").exists():
+            self._write("options.json", self._options_text())
+
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which operating system errors become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
@@ -143,6 +147,7 @@ class RunDirectory:
         """
         with self._written():
             files.mark_in_place(self.path)
+            self._keep_options()
             if not self.vocabulary_file.exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
@@ -180,10 +185,10 @@ class RunDirectory:
         def find() -> CheckpointFile:
             if which != "best":
                 return self._checked(self.index.prefix(which))
-            newest = state.read_state(self.latest())
-            if newest is None or newest.best is None:
+            best = state.best_step(self.latest())
+            if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-            return self._checked(self.index.prefix(newest.best.step))
+            return self._checked(self.index.prefix(best))
 
         return self._settled(find)
 
@@ -294,8 +299,7 @@ class RunDirectory:
         """
         prefix = self.index.prefix(step)
         with self._written():
-            if not (self.path / "options.json").exists():  # removed meanwhile; a run needs it
-                self._write("options.json", self._options_text())
+            self._keep_options()
             variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
@@ -315,10 +319,10 @@ class RunDirectory:
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
     def discard_unsaved(self) -> None:
-        """Remove a run without checkpoints, except for the text of a diverged batch."""
+        """Remove a run without checkpoints, except for the text of a diverged step."""
         if not self.index.exists():
             with contextlib.suppress(OSError):
-                files.remove_run(self.path, [file.name for file in self.path.glob("diverged-*.txt")])
+                files.remove_run(self.path)
 
 
 # Options without a default in bilm-tf; its other keys are optional.
@@ -426,10 +430,12 @@ class RunModel(distribution.StoredModel):
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
-        trained = state.read_state(self.checkpoint)
-        if trained is None or trained.n_done < trained.settings.options.get("n_steps", math.inf):
+        if (trained := state.recorded(self.checkpoint)) is None:
             return False
-        read = JsonObject("text", trained.settings.train_prefix).take("shards", Sequence[Shard], ())
+        settings = trained.section("settings")
+        if trained.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
+            return False
+        read = settings.section("train_prefix").take("shards", Sequence[Shard], ())
         return {shard.content for shard in read} == {shard.content for shard in shards}
 
     def require_in_place(self) -> None:
@@ -447,7 +453,7 @@ class RunModel(distribution.StoredModel):
                 "steps would be overwritten; give `save_to`"
             )
         records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
-        if not (self.path / files.MARK_FILE).exists() and state.read_state(self.checkpoint) is None:
+        if not (self.path / files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 
