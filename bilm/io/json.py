@@ -119,7 +119,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values = values
+        self.values = values if outer else _plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -220,6 +220,15 @@ class JsonObject:
             self.problems.append(f"{name}: {problem}")
             return None
         return float(value) if kind is float else value
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value with Python's numbers and lists in place of tuples and of NumPy's."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 _annotations = functools.cache(functools.partial(get_type_hints, include_extras=True))

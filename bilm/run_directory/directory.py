@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import CheckpointError, OptionsError
+from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages
 from bilm.io.shards import Shard
 from bilm.options import Options
@@ -57,9 +57,10 @@ class RunDirectory:
         self.index = files.CheckpointIndex(path)
 
     @classmethod
+    @checked
     def create(
         cls,
-        path: str | Path,
+        path: PathLike,
         options: Options,
         vocabulary: Vocabulary,
         overwrite: bool = False,
@@ -110,7 +111,8 @@ class RunDirectory:
             file.write_bytes(data)
 
     @classmethod
-    def open(cls, path: str | Path) -> "RunDirectory":
+    @checked
+    def open(cls, path: PathLike) -> "RunDirectory":
         """Open a run directory of bilm or bilm-tf.
 
         Raises:
@@ -166,7 +168,8 @@ class RunDirectory:
         """
         return self._settled(lambda: self._newest_whole(read))
 
-    def choose(self, which: str) -> CheckpointFile:
+    @checked
+    def choose(self, which: str | int) -> CheckpointFile:
         """Find a checkpoint by name.
 
         Args:
@@ -177,6 +180,7 @@ class RunDirectory:
             OptionsError: `which` has another value.
             WeightsError: the checkpoint does not fit the options.
         """
+        which = str(which)
         if which == "latest":
             return self.latest()
         if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
@@ -227,7 +231,8 @@ class RunDirectory:
             checkpoint.verify()
         return checkpoint
 
-    def weights(self, which: str = "latest", weights: str | None = None) -> hdf5_file.Arrays:
+    @checked
+    def weights(self, which: str | int = "latest", weights: str | None = None) -> hdf5_file.Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
@@ -350,7 +355,7 @@ class RunModel(distribution.StoredModel):
 
     fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
 
-    def __init__(self, path: Path, which: str | None = None, weights: str | None = None) -> None:
+    def __init__(self, path: Path, which: str | int | None = None, weights: str | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names

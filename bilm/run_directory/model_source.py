@@ -7,7 +7,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, require_paths
+from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
@@ -53,14 +53,11 @@ class ModelArguments:
             ArgumentError: the arguments name no model, or several.
             BilmError: as `open_model`.
         """
-        paths = {name: getattr(self, name) for name in ("model", "save_dir", "options_file", "weight_file")}
-        require_paths(**{name: path for name, path in paths.items() if path is not None})
-        which = None if self.checkpoint is None else str(self.checkpoint)
         if [self.model, self.save_dir, self.options_file or self.weight_file].count(None) == 2:
             if self.model is not None:
-                return open_model(self.model, which, self.weights)
+                return open_model(self.model, self.checkpoint, self.weights)
             if self.save_dir is not None:
-                return _open_run(Path(self.save_dir), which, self.weights)
+                return _open_run(Path(self.save_dir), self.checkpoint, self.weights)
             is_of_run = (self.checkpoint, self.weights) != (None, None)
             if self.options_file is not None and self.weight_file is not None and not is_of_run:
                 options, weights = Path(self.options_file), Path(self.weight_file)
@@ -69,11 +66,14 @@ class ModelArguments:
         raise ArgumentError(f"give one `model` (or {names}); `checkpoint` and `weights` are for a run")
 
 
-def open_model(path: PathLike, checkpoint: str | None = None, weights: str | None = None) -> StoredModel:
+@checked
+def open_model(
+    model: PathLike, checkpoint: str | int | None = None, weights: str | None = None
+) -> StoredModel:
     """Open a model.
 
     Args:
-        path: run directory; folder or ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or one
+        model: run directory; folder or ZIP archive of options and HDF5 weights, as on vectors.nlpl.eu; or one
             of these two files, with the other beside it.
         checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
         weights: ``"raw"``, ``"averaged"`` or None, for a run, see `RunDirectory.weights`.
@@ -82,17 +82,17 @@ def open_model(path: PathLike, checkpoint: str | None = None, weights: str | Non
         ArgumentError: `checkpoint` or `weights` is set, but the model is not a run.
         BilmError: there is no model, or it is damaged, or it belongs to another program.
     """
-    path = Path(path)
+    path = Path(model)
     if is_run(path):
         return _open_run(path, checkpoint, weights)
-    model = find_distribution(path)
+    found = find_distribution(path)
     for name, value in (("checkpoint", checkpoint), ("weights", weights)):
         if value is not None:
             raise ArgumentError(f"`{name}` is for a run, and {path} is not a run directory")
-    return model
+    return found
 
 
-def _open_run(path: Path, checkpoint: str | None, weights: str | None) -> StoredModel:
+def _open_run(path: Path, checkpoint: str | int | None, weights: str | None) -> StoredModel:
     from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
 
     return RunModel(path, checkpoint, weights)

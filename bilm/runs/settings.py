@@ -95,11 +95,8 @@ class TrainingSettings:
             ArgumentError: an argument is unknown, or needs another one.
             OptionsError: an argument has the wrong type, or is out of range.
         """
-        present = {
-            name: value.item() if getattr(value, "shape", None) == () else value  # a number of NumPy
-            for name, value in arguments.items()
-            if value is not None
-        }
+        reader = json.JsonObject("", {key: value for key, value in arguments.items() if value is not None})
+        present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
@@ -121,7 +118,6 @@ class TrainingSettings:
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
-        reader = json.JsonObject("", present)
         settings = reader.read_as(cls, values=values, **special)
         for problem in reader.problems:
             name, _, words = problem.partition(": ")
