@@ -4,8 +4,16 @@ Errors of the user are `BilmError`s, which the command line turns into ``Error: 
 other exception is a bug and keeps its traceback.
 """
 
+import functools
+import inspect
 import os
-from numbers import Integral
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class BilmError(Exception):
@@ -57,21 +65,60 @@ class ProcessError(BilmError, RuntimeError):
 def require_positive(**numbers: int) -> None:
     """Raise an `OptionsError` for the first argument that is not an integer of at least 1."""
     for name, number in numbers.items():
-        if not isinstance(number, Integral) or isinstance(number, bool):
+        if not _fits(number, int):
             raise OptionsError(f"{name} is {number!r:.80}; it must be an integer")
         if number < 1:
             raise OptionsError(f"{name} is {number}; it must be at least 1")
 
 
-def require_paths(**paths: object) -> None:
-    """Raise an `ArgumentError` for the first argument that is not a path, or is empty."""
-    for name, path in paths.items():
-        if not isinstance(path, str | os.PathLike) or path == "":
-            raise ArgumentError(f"`{name}` is {path!r:.80}; it must be a path")
-
-
 def require_flags(**switches: bool | None) -> None:
     """Raise an `ArgumentError` for the first argument that is not True, False or None."""
     for name, value in switches.items():
-        if value is not None and not isinstance(value, bool):
-            raise ArgumentError(f"`{name}` is {value!r:.80}; it must be True or False")
+        _require_kind(name, value, bool | None)
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Make a public function check the kinds of its arguments, which are those of its annotations.
+
+    An argument of another kind is an `ArgumentError` that names it. A boolean is no number, and an empty
+    string no path. Iterables are left to the function, which reads their items.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            arguments = {}  # Python says what is wrong, below
+        for name, value in arguments.items():
+            _require_kind(name, value, _annotations(function).get(name, Any))
+        return function(*args, **kwargs)
+
+    return call
+
+
+_annotations = functools.cache(get_type_hints)
+_WORDS: dict[type, str] = {
+    **{bool: "True or False", int: "an integer", float: "a number", str: "a string"},
+    **{Mapping: "a dictionary", os.PathLike: "a path"},
+}
+
+
+def _require_kind(name: str, value: object, annotation: Any) -> None:  # noqa: ANN401
+    is_union = get_origin(annotation) in (Union, UnionType)
+    kinds = [get_origin(kind) or kind for kind in (get_args(annotation) if is_union else [annotation])]
+    if not {Any, Iterable, Sequence}.isdisjoint(kinds):
+        return
+    is_path = os.PathLike in kinds
+    if any(_fits(value, kind) for kind in kinds) and not (is_path and value == ""):
+        return
+    kinds = [kind for kind in kinds if kind is not NoneType and not (is_path and kind is str)]
+    words = " or ".join(_WORDS.get(kind, f"of class {kind.__name__}") for kind in kinds)
+    raise ArgumentError(f"`{name}` is {value!r:.80}; it must be {words}")
+
+
+def _fits(value: object, kind: type) -> bool:
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return isinstance(value, kind)

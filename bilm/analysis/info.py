@@ -47,16 +47,15 @@ def describe(path: PathLike) -> Description:
 
 def _describe_run(path: Path) -> Description:
     from bilm.run_directory.directory import RunDirectory
-    from bilm.run_directory.state import read_state
+    from bilm.run_directory.state import best_step
 
     run = RunDirectory.open(path)
     options = run.options
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
-    step = newest = best_step = None
+    step = newest = best_at = None
     if run.index.exists():
         latest = run.latest(read=False)
-        newest, step, state = Path(latest.prefix), latest.step(), read_state(latest)
-        best_step = state.best.step if state and state.best else None
+        newest, step, best_at = Path(latest.prefix), latest.step(), best_step(latest)
         prefixes.setdefault(newest, None)  # in runs of bilm-tf it may be in another directory
     checkpoints: list[dict[str, Any]] = [
         {
@@ -64,7 +63,7 @@ def _describe_run(path: Path) -> Description:
             "step": its_step,  # None if the name has no step
             "n_bytes": sum(_n_bytes(prefix.parent, f"{prefix.name}.").values()),
             "is_newest": prefix == newest,
-            "is_best": best_step is not None and its_step == best_step,
+            "is_best": best_at is not None and its_step == best_at,
         }
         for prefix, its_step in prefixes.items()
     ]

@@ -5,7 +5,7 @@ from itertools import count
 
 import numpy as np
 
-from bilm.errors import DataError, VocabularyError
+from bilm.errors import DataError, VocabularyError, checked
 from bilm.io import PathLike
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -30,6 +30,7 @@ class Batcher:
         [True, True, True, False, False]
     """
 
+    @checked
     def __init__(self, lm_vocab_file: PathLike | Vocabulary | None, max_token_length: int) -> None:
         if lm_vocab_file is not None and not isinstance(lm_vocab_file, Vocabulary):
             Vocabulary(lm_vocab_file)
@@ -74,6 +75,7 @@ class TokenBatcher:
                [1, 5, 2, 0, 0]])
     """
 
+    @checked
     def __init__(self, lm_vocab_file: PathLike | Vocabulary) -> None:
         self._vocab = lm_vocab_file if isinstance(lm_vocab_file, Vocabulary) else Vocabulary(lm_vocab_file)
         self._vocab.require_marks()
@@ -97,6 +99,7 @@ class TokenBatcher:
         return batch
 
 
+@checked
 def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:
     """Return the character ids of sentences without sentence marks, as AllenNLP's function of this name.
 

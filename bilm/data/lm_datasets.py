@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from bilm.data.corpus import read_sentences
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -50,6 +50,7 @@ class LMDataset:
         'an owl hid a'
     """
 
+    @checked
     def __init__(
         self,
         filepattern: PathLike | Sequence[PathLike],
@@ -120,6 +121,7 @@ class BidirectionalLMDataset(LMDataset):
         ((4, 20, 50), (4, 20))
     """
 
+    @checked
     def __init__(
         self,
         filepattern: PathLike | Sequence[PathLike],

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 
-from bilm.errors import OptionsError
+from bilm.errors import ArgumentError
 
 PathLike = str | os.PathLike[str]
 """A path of a file."""
@@ -25,11 +25,11 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str = "text") -> 
         argument: name of the argument, for errors.
 
     Raises:
-        OptionsError: `text` has another type.
+        ArgumentError: `text` has another type, or a pattern is empty.
     """
     patterns = (text,) if isinstance(text, str | os.PathLike) else text
     patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)
     for pattern in patterns:
-        if not isinstance(pattern, str | os.PathLike):
-            raise OptionsError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")
+        if not isinstance(pattern, str | os.PathLike) or pattern == "":
+            raise ArgumentError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")
     return patterns

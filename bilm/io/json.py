@@ -6,6 +6,7 @@ import enum
 import functools
 import io
 import json
+import logging
 import operator
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,6 +21,7 @@ from bilm.io.outputs import read_file
 
 Record = TypeVar("Record")
 
+_LOG = logging.getLogger(__name__)
 _REQUIRED = dataclasses.MISSING
 _KINDS = {
     int: "an integer",
@@ -119,7 +121,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values = values
+        self.values = values if outer else _plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -130,24 +132,23 @@ class JsonObject:
         self.taken.add(key)
         return JsonObject(self.path(key), self.values.get(key, {}), self)
 
-    def take(self, key: str, annotation: Any, default: Any = _REQUIRED, is_complete: bool = False) -> Any:  # noqa: ANN401
+    def take(self, key: str, annotation: Any, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
         """Return the converted value of a key; add a problem and return the default or None if it is wrong.
 
         Args:
             key: the key.
             annotation: type of the value, see `read_as`.
             default: result if the key is missing, or its value is null or wrong.
-            is_complete: see `read_as`.
         """
         self.taken.add(key)
         if key not in self.values:
-            if default is _REQUIRED or (is_complete and default is not None):
+            if default is _REQUIRED:
                 self.problems.append(f"{self.path(key)}: missing")
             return None if default is _REQUIRED else default
-        value = self._convert(self.path(key), self.values[key], annotation, is_complete)
+        value = self._convert(self.path(key), self.values[key], annotation)
         return default if value is None and default is not _REQUIRED else value
 
-    def read_as(self, record: type[Record], *, is_complete: bool = False, **fields: Any) -> Record:  # noqa: ANN401
+    def read_as(self, record: type[Record], **fields: Any) -> Record:  # noqa: ANN401
         """Read the fields of a dataclass from the keys of the same names.
 
         Annotations may be numbers, with or without `Bounds`, booleans, strings, an `enum.Enum` of strings,
@@ -156,7 +157,6 @@ class JsonObject:
 
         Args:
             record: the dataclass; a field that could not be read has its default, or None.
-            is_complete: keys with a default other than None are required too.
             **fields: values of fields that are not to be read.
         """
         hints = _annotations(cast(Hashable, record))
@@ -168,7 +168,7 @@ class JsonObject:
                 default = field.default
                 if field.default_factory is not dataclasses.MISSING:
                     default = field.default_factory()
-                values[field.name] = self.take(field.name, hints[field.name], default, is_complete)
+                values[field.name] = self.take(field.name, hints[field.name], default)
         result = record(**values)
         if len(self.problems) == n_before and hasattr(result, "contradictions"):
             self.problems += map(self.path, result.contradictions())
@@ -190,24 +190,22 @@ class JsonObject:
     def _untaken(self) -> list[str]:
         return [key for key in self.values if key not in self.taken]
 
-    def _convert(self, name: str, value: object, annotation: Any, is_complete: bool) -> Any:  # noqa: ANN401
+    def _convert(self, name: str, value: object, annotation: Any) -> Any:  # noqa: ANN401
         """Convert a value to the type of an annotation; add a problem and return None if it does not fit."""
         form, inner, bounds = get_origin(annotation), get_args(annotation), _ANY
         if form in (Union, UnionType):
             kinds = [kind for kind in inner if kind is not NoneType]
             annotation = next((kind for kind in kinds if kind in _KINDS and is_kind(value, kind)), kinds[0])
-            return None if value is None else self._convert(name, value, annotation, is_complete)
+            return None if value is None else self._convert(name, value, annotation)
         if form is Annotated:
             annotation, bounds = inner
         elif form in (list, Sequence):
             items = self._checked(name, value, list) or []
-            return [
-                self._convert(f"{name}[{k}]", item, inner[0], is_complete) for k, item in enumerate(items)
-            ]
+            return [self._convert(f"{name}[{k}]", item, inner[0]) for k, item in enumerate(items)]
         elif form in (dict, Mapping):
             annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-            return JsonObject(name, value, self).read_as(annotation, is_complete=is_complete)
+            return JsonObject(name, value, self).read_as(annotation)
         elif issubclass(annotation, enum.Enum):
             known = [member.value for member in annotation]
             if value in known:
@@ -224,6 +222,15 @@ class JsonObject:
             self.problems.append(f"{name}: {problem}")
             return None
         return float(value) if kind is float else value
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value with Python's numbers and lists in place of tuples and of NumPy's."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 _annotations = functools.cache(functools.partial(get_type_hints, include_extras=True))
@@ -255,34 +262,41 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = 
     return differences
 
 
-def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> list[Record]:
+def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> tuple[list[Record], list[str]]:
     """Read the records of a JSON Lines file, in the order of the file.
 
-    A truncated last line, which a killed process may leave, is ignored.
+    Damaged lines are left out with a warning that names file and line. A truncated last line, which a killed
+    process may leave, is ignored.
 
     Args:
         path: the file: UTF-8, one JSON object per line.
-        read: makes a record of an object; problems that it adds to the object are raised here.
+        read: makes a record of an object; may add problems to the object.
+
+    Returns:
+        The records, and the names of the keys that were not read.
 
     Raises:
-        DataError: the file cannot be read, or a line is damaged; names file and line.
+        DataError: the file cannot be read.
     """
-    records = []
+    records, damaged, unknown = [], [], dict[str, None]()
     for number, line in enumerate(io.BytesIO(read_file(path, DataError)), start=1):
         try:
-            values = parse_json(line)
+            top = JsonObject("", parse_json(line))
         except ValueError:
             if not line.endswith(b"\n"):
                 break  # only the last line lacks a line end
-            text = shown(line.decode("utf-8", "replace").rstrip("\n"))
-            raise DataError(f"{path}: line {number}: damaged; expected a JSON object, got {text}") from None
-        if not isinstance(values, dict):
-            raise DataError(f"{path}: line {number}: expected a JSON object, got {shown(values)}")
-        top = JsonObject("", values)
-        records.append(read(top))
+            damaged.append(f"{number}: {shown(line.decode('utf-8', 'replace').rstrip())} is not JSON")
+            continue
+        record = read(top)
         if top.problems:
-            raise DataError(f"{path}: line {number}: {'; '.join(top.problems)}")
-    return records
+            damaged.append(f"{number}: {'; '.join(top.problems)}")
+            continue
+        records.append(record)
+        unknown |= dict.fromkeys(top.unknown)
+    if damaged:
+        others = f", and {len(damaged) - 1:,} more" if damaged[1:] else ""
+        _LOG.warning("%s: a damaged line is left out%s: line %s", path, others, damaged[0])
+    return records, [*unknown]
 
 
 def whole_lines(path: Path) -> int:

@@ -17,9 +17,8 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import CheckpointError, OptionsError
+from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages
-from bilm.io.json import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -58,9 +57,10 @@ class RunDirectory:
         self.index = files.CheckpointIndex(path)
 
     @classmethod
+    @checked
     def create(
         cls,
-        path: str | Path,
+        path: PathLike,
         options: Options,
         vocabulary: Vocabulary,
         overwrite: bool = False,
@@ -97,6 +97,11 @@ class RunDirectory:
     def _options_text(self) -> bytes:
         return (json.dumps(self.options.to_json(), indent=1) + "\n").encode()
 
+    def _keep_options(self) -> None:
+        """Write ``options.json`` if it was lost."""
+        if not (self.path / "options.json").exists():
+            self._write("options.json", self._options_text())
+
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which operating system errors become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
@@ -106,7 +111,8 @@ class RunDirectory:
             file.write_bytes(data)
 
     @classmethod
-    def open(cls, path: str | Path) -> "RunDirectory":
+    @checked
+    def open(cls, path: PathLike) -> "RunDirectory":
         """Open a run directory of bilm or bilm-tf.
 
         Raises:
@@ -143,6 +149,7 @@ class RunDirectory:
         """
         with self._written():
             files.mark_in_place(self.path)
+            self._keep_options()
             if not self.vocabulary_file.exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
@@ -161,7 +168,8 @@ class RunDirectory:
         """
         return self._settled(lambda: self._newest_whole(read))
 
-    def choose(self, which: str) -> CheckpointFile:
+    @checked
+    def choose(self, which: str | int) -> CheckpointFile:
         """Find a checkpoint by name.
 
         Args:
@@ -172,6 +180,7 @@ class RunDirectory:
             OptionsError: `which` has another value.
             WeightsError: the checkpoint does not fit the options.
         """
+        which = str(which)
         if which == "latest":
             return self.latest()
         if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
@@ -180,10 +189,10 @@ class RunDirectory:
         def find() -> CheckpointFile:
             if which != "best":
                 return self._checked(self.index.prefix(which))
-            newest = state.read_state(self.latest())
-            if newest is None or newest.best is None:
+            best = state.best_step(self.latest())
+            if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-            return self._checked(self.index.prefix(newest.best.step))
+            return self._checked(self.index.prefix(best))
 
         return self._settled(find)
 
@@ -222,7 +231,8 @@ class RunDirectory:
             checkpoint.verify()
         return checkpoint
 
-    def weights(self, which: str = "latest") -> hdf5_file.Arrays:
+    @checked
+    def weights(self, which: str | int = "latest") -> hdf5_file.Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
@@ -287,8 +297,7 @@ class RunDirectory:
         """
         prefix = self.index.prefix(step)
         with self._written():
-            if not (self.path / "options.json").exists():  # removed meanwhile; a run needs it
-                self._write("options.json", self._options_text())
+            self._keep_options()
             variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
@@ -308,10 +317,10 @@ class RunDirectory:
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
     def discard_unsaved(self) -> None:
-        """Remove a run without checkpoints, except for the text of a diverged batch."""
+        """Remove a run without checkpoints, except for the text of a diverged step."""
         if not self.index.exists():
             with contextlib.suppress(OSError):
-                files.remove_run(self.path, [file.name for file in self.path.glob("diverged-*.txt")])
+                files.remove_run(self.path)
 
 
 # Options without a default in bilm-tf; its other keys are optional.
@@ -337,7 +346,7 @@ class RunModel(distribution.StoredModel):
 
     fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
 
-    def __init__(self, path: Path, which: str | None = None) -> None:
+    def __init__(self, path: Path, which: str | int | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
@@ -409,10 +418,12 @@ class RunModel(distribution.StoredModel):
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
-        trained = state.read_state(self.checkpoint)
-        if trained is None or trained.n_done < trained.settings.options.get("n_steps", math.inf):
+        if (trained := state.recorded(self.checkpoint)) is None:
             return False
-        read = JsonObject("text", trained.settings.train_prefix).take("shards", Sequence[Shard], ())
+        settings = trained.section("settings")
+        if trained.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
+            return False
+        read = settings.section("train_prefix").take("shards", Sequence[Shard], ())
         return {shard.content for shard in read} == {shard.content for shard in shards}
 
     def require_in_place(self) -> None:
@@ -430,7 +441,7 @@ class RunModel(distribution.StoredModel):
                 "steps would be overwritten; give `save_to`"
             )
         records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
-        if not (self.path / files.MARK_FILE).exists() and state.read_state(self.checkpoint) is None:
+        if not (self.path / files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 

@@ -11,14 +11,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, outputs
-from bilm.io.json import parse_json
+from bilm.io.json import JsonObject, parse_json
 from bilm.options.file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
+from bilm.run_directory.records import CALLS_FILE, WRITER, read_calls, warn_of_unknown
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
         OSError: the mark cannot be written.
     """
     with atomic.replacing(path / MARK_FILE) as file:
-        file.write_text(json.dumps({"users_files": sorted(users_files)}) + "\n")
+        file.write_text(json.dumps({"written_by": WRITER, "users_files": sorted(users_files)}) + "\n")
 
 
 def mark_in_place(path: Path) -> None:
@@ -213,29 +214,29 @@ def mark_in_place(path: Path) -> None:
 def _users_files(path: Path) -> frozenset[str]:
     """Read the user's files from the mark; the vocabulary if the mark is damaged."""
     try:
-        mark = outputs.read_file(path / MARK_FILE, CheckpointError)
-        return frozenset(parse_json(mark)["users_files"])
-    except (ValueError, TypeError, KeyError):
-        return frozenset([VOCABULARY_FILE])
+        top = JsonObject("", parse_json(outputs.read_file(path / MARK_FILE, CheckpointError)))
+    except ValueError:
+        top = JsonObject("", None)
+    writer, names = top.take("written_by", str, "another version"), top.take("users_files", Sequence[str])
+    warn_of_unknown(path / MARK_FILE, top.unknown, writer)
+    return frozenset([VOCABULARY_FILE] if top.problems else names)
 
 
 def remove_run(path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the files of a run of bilm, except the user's.
+    """Remove the files of a run of bilm, except the user's and the texts of diverged steps.
 
     Args:
         path: run directory.
-        keep: names of further files to keep; the mark is then kept, too.
+        keep: names of further files to keep.
 
     Raises:
         OSError: a file cannot be removed.
     """
     if not (path / MARK_FILE).exists():
         return
-    files = [
-        file for file in outputs.run_files(path) if file.name not in (LOCK_FILE, *keep, *_users_files(path))
-    ]
-    if keep:
-        files = [file for file in files if file.name != MARK_FILE]
+    keep = {*keep, *(file.name for file in path.glob("diverged-*.txt"))}  # which an error has named
+    kept = {LOCK_FILE, *keep, *_users_files(path), *([MARK_FILE] if keep else [])}
+    files = [file for file in outputs.run_files(path) if file.name not in kept]
     # The state file first, so that a half-removed run is not taken for a run; the mark last.
     for file in sorted(files, key=lambda file: (file.name == MARK_FILE, file.name != "checkpoint")):
         file.unlink(missing_ok=True)
@@ -293,18 +294,28 @@ def _sha256(content: bytes) -> str:
 def read_run_options(path: Path) -> OptionsFile:
     """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
+    Where ``options.json`` was lost, they are those of the first call in ``calls.jsonl``; warns of it.
+
     Raises:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
         OptionsError: the options are invalid.
     """
-    file = path / "options.json"
-    if not file.is_file():
+    file, calls, data = path / "options.json", path / CALLS_FILE, None
+    if (
+        not file.exists()
+        and calls.is_file()
+        and CheckpointIndex(path).exists()
+        and (made := read_calls(calls))
+    ):
+        _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
+        data = json.dumps(dict(made[0].options)).encode()
+    elif not file.is_file():
         known = (
             foreign.what_it_is(path) if path.exists() else foreign.part_of_a_run(path) or "no such directory"
         )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
-    read = read_options(file)
+    read = read_options(file, data)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(
             f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "

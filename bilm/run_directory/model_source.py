@@ -7,7 +7,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, require_paths
+from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
 from bilm.options.file import read_options
 from bilm.run_directory.files import CheckpointIndex
@@ -51,26 +51,24 @@ class ModelArguments:
             ArgumentError: the arguments name no model, or several.
             BilmError: as `open_model`.
         """
-        paths = {name: getattr(self, name) for name in ("model", "save_dir", "options_file", "weight_file")}
-        require_paths(**{name: path for name, path in paths.items() if path is not None})
-        which = None if self.checkpoint is None else str(self.checkpoint)
         if [self.model, self.save_dir, self.options_file or self.weight_file].count(None) == 2:
             if self.model is not None:
-                return open_model(self.model, which)
+                return open_model(self.model, self.checkpoint)
             if self.save_dir is not None:
-                return _open_run(Path(self.save_dir), which)
-            if self.options_file is not None and self.weight_file is not None and which is None:
+                return _open_run(Path(self.save_dir), self.checkpoint)
+            if self.options_file is not None and self.weight_file is not None and self.checkpoint is None:
                 options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
                 return StoredModel(weights.path, weights, options)
         names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
         raise ArgumentError(f"give one `model` (or {names}); `checkpoint` is for a run")
 
 
-def open_model(path: PathLike, checkpoint: str | None = None) -> StoredModel:
+@checked
+def open_model(model: PathLike, checkpoint: str | int | None = None) -> StoredModel:
     """Open a model.
 
     Args:
-        path: run directory; folder or archive of options and weights, as on vectors.nlpl.eu; or one
+        model: run directory; folder or archive of options and weights, as on vectors.nlpl.eu; or one
             of these two files, with the other beside it.
         checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
 
@@ -78,16 +76,16 @@ def open_model(path: PathLike, checkpoint: str | None = None) -> StoredModel:
         ArgumentError: `checkpoint` is set, but the model is not a run.
         BilmError: there is no model, or it is damaged, or it belongs to another program.
     """
-    path = Path(path)
+    path = Path(model)
     if is_run(path):
         return _open_run(path, checkpoint)
-    model = find_distribution(path)
+    found = find_distribution(path)
     if checkpoint is not None:
         raise ArgumentError(f"`checkpoint` is for a run, and {path} is not a run directory")
-    return model
+    return found
 
 
-def _open_run(path: Path, checkpoint: str | None) -> StoredModel:
+def _open_run(path: Path, checkpoint: str | int | None) -> StoredModel:
     from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
 
     return RunModel(path, checkpoint)

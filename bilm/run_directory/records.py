@@ -1,17 +1,32 @@
 """Records of a training run: ``metrics.jsonl`` and ``calls.jsonl``."""
 
 import dataclasses
+import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from bilm import __version__
 from bilm.io import PathLike, json
 from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 ARGUMENTS_FILE = "run.toml"
+
+WRITER = f"bilm {__version__}"
+"""Value of ``written_by`` in the files of a run."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def warn_of_unknown(file: PathLike, keys: Sequence[str], writer: str) -> None:
+    """Log a warning that names the keys that this version does not know, if any, and what wrote them."""
+    if keys:
+        _LOG.warning(
+            "%s: written by %s; unknown to %s and ignored: %s", file, writer, WRITER, ", ".join(keys)
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,16 +157,18 @@ class Metrics:
 
 
 def read_metrics(path: PathLike) -> Metrics:
-    """Read ``metrics.jsonl``; ignores unknown keys and an unfinished last line.
+    """Read ``metrics.jsonl``; leaves out unknown keys and damaged lines with a warning.
 
     If a call continued from an earlier checkpoint, its records replace the older ones of the same steps.
 
     Raises:
-        DataError: the file cannot be read, or a line is damaged; the message gives file and line.
+        DataError: the file cannot be read.
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
-    for record in json.read_json_lines(path, _read_record):
+    read, unknown = json.read_json_lines(path, _read_record)
+    warn_of_unknown(path, unknown, "another version")
+    for record in read:
         # A record replaces one of its kind at the same step, and all records of later steps.
         _drop_from(train, record.step + isinstance(record, HeldoutRecord))
         _drop_from(heldout, record.step + isinstance(record, TrainRecord))
@@ -166,9 +183,11 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     """Read ``calls.jsonl``, oldest first; otherwise as `read_metrics`.
 
     Raises:
-        DataError: the file cannot be read, or a line is damaged; the message gives file and line.
+        DataError: the file cannot be read.
     """
-    return tuple(json.read_json_lines(path, lambda line: line.read_as(CallRecord)))
+    calls, unknown = json.read_json_lines(path, lambda line: line.read_as(CallRecord))
+    warn_of_unknown(path, unknown, f"bilm {calls[-1].versions.get('bilm')}" if calls else "")
+    return tuple(calls)
 
 
 def _read_record(line: json.JsonObject) -> TrainRecord | HeldoutRecord:

@@ -13,6 +13,7 @@ from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
+from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.training import optimizers
 from bilm.training.meter import LossScale, Meter
 from bilm.weights import transfer
@@ -23,6 +24,8 @@ Variables = Mapping[str, keras.Variable]
 
 _LOG = logging.getLogger(__name__)
 _STATE = "bilm/run_state"
+_REQUIRED = ("first_step", "n_done", "positions", "log_bytes")
+"""Keys of `RunState` that cannot have their defaults in a call that is resumed; a version may add others."""
 _LSTM = "bilm/lstm_state"
 
 
@@ -114,34 +117,48 @@ class RunState:
             CheckpointError: the state would not be readable when the run is resumed.
         """
         try:
-            text = json.dumps(dataclasses.asdict(self), allow_nan=False)
-            _parsed(text)
+            text = json.dumps({"written_by": WRITER, **dataclasses.asdict(self)}, allow_nan=False)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
         leaves = tf.nest.flatten(states)
         return {_STATE: tf.constant(text)} | {f"{_LSTM}/{i}": leaf for i, leaf in enumerate(leaves)}
 
 
-def read_state(checkpoint: CheckpointFile) -> RunState | None:
-    """Read the training state of a checkpoint; None if it has none, as checkpoints of bilm-tf.
+def recorded(checkpoint: CheckpointFile) -> JsonObject | None:
+    """Return the training state of a checkpoint as JSON, for calls that need single keys of any version's.
 
-    Raises:
-        CheckpointError: the state is damaged.
+    Returns:
+        The state, empty if it is not readable; None if there is none, as in checkpoints of bilm-tf.
     """
     text = checkpoint.extra(_STATE)
-    if text is None:
-        return None
     try:
-        return _parsed(text)
-    except (ValueError, TypeError) as error:
-        raise CheckpointError(f"{checkpoint.prefix}: {_STATE} is damaged: {error}") from error
+        return None if text is None else JsonObject("", parse_json(text))
+    except (ValueError, TypeError):
+        return JsonObject("", None)
 
 
-def _parsed(text: str | bytes) -> RunState:
-    top = JsonObject("", parse_json(text))
-    state = top.read_as(RunState, is_complete=True)
-    if top.problems:
-        raise ValueError("; ".join(top.problems))
+def best_step(checkpoint: CheckpointFile) -> int | None:
+    """Return the step with the lowest heldout perplexity at the time of a checkpoint, or None."""
+    record = recorded(checkpoint)
+    return None if record is None else record.section("best").take("step", Count, None)
+
+
+def read_state(checkpoint: CheckpointFile) -> RunState:
+    """Read the training state of a checkpoint; missing keys have their defaults, unknown keys are told.
+
+    Raises:
+        CheckpointError: the state cannot be read; the message says which version wrote it.
+    """
+    top = recorded(checkpoint) or JsonObject("", None)
+    writer = top.take("written_by", str, "an earlier version")
+    state = top.read_as(RunState)
+    if problems := top.problems + [f"{key}: missing" for key in _REQUIRED if key not in top.values]:
+        raise CheckpointError(
+            f"{checkpoint.prefix}: its training state was written by {writer} and cannot be read by {WRITER} "
+            f"({'; '.join(problems)}); resume the run with the version that wrote it, or continue with "
+            "`bilm restart`"
+        )
+    warn_of_unknown(checkpoint.prefix, top.unknown, writer)
     return state
 
 

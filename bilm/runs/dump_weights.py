@@ -5,7 +5,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, WeightsError, require_flags
+from bilm.errors import ArgumentError, BilmError, WeightsError, checked
 from bilm.io import PathLike, atomic, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
@@ -18,6 +18,7 @@ from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAM
 from bilm.weights.hdf5_file import write_hdf5
 
 
+@checked
 def dump_weights(
     save_dir: PathLike | None = None,
     outfile: PathLike | None = None,
@@ -67,7 +68,6 @@ def dump_weights(
         >>> str(dump.weight_file), str(dump.options_file)
         ('dump.hdf5', 'options.json')
     """
-    require_flags(with_softmax=with_softmax, overwrite=overwrite)
     if (outfile is None) == (model_dir is None):
         raise ArgumentError("give one of `outfile` and `model_dir`")
     about = {"language": language, "license": license, "description": description}

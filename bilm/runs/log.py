@@ -163,9 +163,9 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
         CheckpointError: the file cannot be written.
     """
     lines = [
-        f"# Written by bilm {__version__}. To repeat this run, from this text and vocabulary:",
+        "# To repeat this run, from this text and vocabulary:",
         "# bilm train --config run.toml --save-dir NEW",
-        *toml_lines(arguments),
+        *toml_lines({"written_by": records.WRITER, **arguments}),
     ]
     with _written(path), atomic.replacing(path / records.ARGUMENTS_FILE) as file:
         file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import packing, stream
-from bilm.errors import OptionsError, require_positive
+from bilm.data import packing
+from bilm.errors import OptionsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
@@ -48,12 +48,13 @@ class WordPredictor(Scorer):
     """
 
     @classmethod
+    @checked
     def from_model(
         cls,
         model: PathLike,
         vocab_file: PathLike | None = None,
         *,
-        checkpoint: str | None = None,
+        checkpoint: str | int | None = None,
     ) -> "WordPredictor":
         """Read a model by its path.
 
@@ -67,6 +68,7 @@ class WordPredictor(Scorer):
         """
         return cls.of(open_model(model, checkpoint), vocab_file)
 
+    @checked
     def predict(
         self,
         sentences: Iterable[Sequence[str]],
@@ -88,6 +90,7 @@ class WordPredictor(Scorer):
             Predictions of one sentence, in the order of the places.
 
         Raises:
+            DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
             OptionsError: the model has no backward direction, or an argument is invalid.
         """
         require_positive(n_best=n_best)
@@ -96,8 +99,7 @@ class WordPredictor(Scorer):
             raise OptionsError(f"`context` {context}: the model has no backward direction")
         n_candidates = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        for chunk in packing.chunks(sentences, lambda _, n_tokens: n_tokens >= _CHUNK_TOKENS, len):
-            encoded = stream.encode_sentences(map(" ".join, chunk), self.vocabulary)
+        for chunk, encoded in self.encoded(sentences, _CHUNK_TOKENS):
             outputs = self.in_order(encoded, self.outputs(encoded, packing.pack(encoded.lengths)))
             for words, start in zip(chunk, encoded.starts, strict=True):
                 positions = np.array([k for k, word in enumerate(words) if gap in (None, word)], np.int64)

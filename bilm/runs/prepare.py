@@ -17,7 +17,7 @@ from bilm.io import PathLike, json
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
-from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state
+from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, recorded
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import TrainingCall
@@ -140,14 +140,11 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         xla=compiles(),
         freeze=start.freeze,
     )
-    if begun:
-        before, now = _comparable(begun), _comparable(fixed)
-        # A key that only an earlier version had is no difference; opening the run warned about it.
-        if changed := json.changes({key: before.get(key) for key in now}, now):
-            raise OptionsError(
-                f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
-                "continue with `bilm restart`"
-            )
+    if begun and (changed := json.changes(_comparable(begun), _comparable(fixed))):
+        raise OptionsError(
+            f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
+            "continue with `bilm restart`"
+        )
     model = _make_model(options, seed, strategy, call)
     directions = "both directions" if options.bidirectional else "one direction, forward"
     reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
@@ -186,16 +183,17 @@ def _interrupted(start: Start, kind: str, path: Path) -> Interrupted | None:
     Raises:
         BilmError: as `RunDirectory.open` and `RunDirectory.latest`, or another command wrote the checkpoint.
     """
-    if not ((path / "options.json").exists() and files.CheckpointIndex(path).exists()):
+    if not files.CheckpointIndex(path).exists():
         return None
     run = directory.RunDirectory.open(path)
     checkpoint = run.latest()
-    state = read_state(checkpoint)
-    if state is not None and state.settings.command == kind:
-        return Interrupted(run, checkpoint, state)
+    record = recorded(checkpoint)
+    command = record and record.section("settings").take("command", str, None)
+    if command == kind or (record and command is None):
+        return Interrupted(run, checkpoint, read_state(checkpoint))
     if start.in_place:
         return None
-    by = "by bilm-tf" if state is None else f"by bilm {state.settings.command}"
+    by = "by bilm-tf" if record is None else f"by bilm {command}"
     raise CheckpointError(
         f"{checkpoint.prefix}: written {by}, not by the bilm {kind} that is to be resumed; "
         "`bilm restart` continues from it"
@@ -265,7 +263,8 @@ def _comparable(fixed: Fixed) -> dict[str, Any]:
     texts = {"train_prefix": "given", "heldout_prefix": fixed.heldout_prefix and "given"}
     values = {names.get(name, f"`{name}`"): value for name, value in (vars(fixed) | texts).items()}
     del values["`options`"]
-    return values | Options.defaults() | dict(fixed.options)
+    known = {"n_steps", *(field.name for field in dataclasses.fields(Options))}  # others: of another version
+    return values | Options.defaults() | {key: fixed.options[key] for key in fixed.options if key in known}
 
 
 def _make_model(

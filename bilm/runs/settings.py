@@ -17,6 +17,7 @@ from bilm.io import STDIN, PathLike, as_patterns, json
 from bilm.options import Options
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
+from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
 
 _MOST = (1 << 63) - 1  # largest signed 64-bit integer
@@ -94,11 +95,8 @@ class TrainingSettings:
             ArgumentError: an argument is unknown, or needs another one.
             OptionsError: an argument has the wrong type, or is out of range.
         """
-        present = {
-            name: value.item() if getattr(value, "shape", None) == () else value  # a number of NumPy
-            for name, value in arguments.items()
-            if value is not None
-        }
+        reader = json.JsonObject("", {key: value for key, value in arguments.items() if value is not None})
+        present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
             hint = 'other keys of options.json go in changes={"key": value}'
@@ -120,7 +118,6 @@ class TrainingSettings:
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
-        reader = json.JsonObject("", present)
         settings = reader.read_as(cls, values=values, **special)
         for problem in reader.problems:
             name, _, words = problem.partition(": ")
@@ -141,7 +138,8 @@ _OF_ONE_CALL = ("max_time", "resume", "dry_run")
 def read_arguments(path: PathLike) -> dict[str, Any]:
     """Read the arguments of `bilm.train` from a TOML file, such as the ``run.toml`` of a run, or from JSON.
 
-    Texts are returned as tuples of patterns, ``options`` as a dictionary or a file name.
+    Texts are returned as tuples of patterns, ``options`` as a dictionary or a file name. Names that another
+    version of bilm wrote and this one does not know are left out with a warning.
 
     Raises:
         OptionsError: a name is unknown, or a value has the wrong type or is out of range.
@@ -154,10 +152,18 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
             file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
         )
         file.taken.update(ARGUMENTS, ["train_prefix"])
-        file.refuse_unknown()
+        writer = file.take("written_by", str, WRITER)
+        if writer == WRITER:
+            file.refuse_unknown()
+        elif isinstance(options, dict):
+            known, others = Options.parse(options)
+            values["options"] = options = known.to_json()
+            unknown = [*file.unknown, *(f"options.{key}" for key in others)]
+            warn_of_unknown(path, unknown, writer)
         if file.problems:
             raise OptionsError("; ".join(file.problems))
-        values = {name: value for name, value in values.items() if value is not None}
+        known_names = file.taken - {"written_by"}
+        values = {name: values[name] for name in values if name in known_names and values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         arguments = {name: values[name] for name in ARGUMENTS if name in values}
         settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # a flag may give it

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
-from bilm.errors import ArgumentError, require_positive
+from bilm.errors import ArgumentError, checked, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
@@ -15,6 +15,7 @@ from bilm.training.evaluation import Scorer
 from bilm.training.meter import mean
 
 
+@checked
 def test(
     test_prefix: PathLike | Sequence[PathLike],
     save_dir: PathLike | None = None,

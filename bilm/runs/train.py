@@ -2,11 +2,11 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from bilm.errors import ArgumentError, OptionsError, VocabularyError, require_flags, require_paths
+from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json
 from bilm.options import Options, parameters, recipes
 from bilm.options.file import choose_options
@@ -19,8 +19,17 @@ from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
 
+@runtime_checkable
+class Cluster(Protocol):
+    """A `bilm.ray.Cluster`, whose package imports this one."""
+
+    def train(self, kind: str, arguments: Mapping[str, Any], reporter: Reporter, should_stop: Any) -> Any:  # noqa: ANN401
+        """Run a call of `train` or `restart` on the workers."""
+
+
+@checked
 def train(
-    train_prefix: PathLike | Sequence[PathLike],
+    train_prefix: PathLike | Iterable[PathLike],
     vocab_file: PathLike,
     save_dir: PathLike,
     *,
@@ -28,7 +37,7 @@ def train(
     options: Options | Mapping[str, Any] | PathLike | None = None,
     recipe: str | None = None,
     overwrite: bool = False,
-    ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
+    ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
@@ -77,8 +86,6 @@ def train(
         (True, 2, 'new-run/model.ckpt-2')
     """
     call = TrainingCall(train, locals())
-    require_flags(overwrite=overwrite)
-    require_paths(vocab_file=vocab_file, save_dir=save_dir)
     if overwrite and call.settings.resume:
         raise ArgumentError("`overwrite` and `resume` exclude each other")
     recipes.require_recipe(recipe)
@@ -106,8 +113,9 @@ def train(
         return run_to_end(call, start.save_dir, prepared)
 
 
+@checked
 def restart(
-    train_prefix: PathLike | Sequence[PathLike],
+    train_prefix: PathLike | Iterable[PathLike],
     save_dir: PathLike | None = None,
     *,
     model: PathLike | None = None,
@@ -120,7 +128,7 @@ def restart(
     old_vocab_file: PathLike | None = None,
     recipe: str | None = None,
     freeze: str = "none",
-    ray: Any = None,  # noqa: ANN401 - a `bilm.ray.Cluster`, whose package imports this one
+    ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
@@ -157,7 +165,6 @@ def restart(
         (13, 'tuned/model.ckpt-13')
     """
     call = TrainingCall(restart, locals())
-    require_flags(remap_vocab=remap_vocab)
     recipes.require_recipe(recipe)
     if remap_vocab and (vocab_file is None or save_to is None):
         raise ArgumentError(

@@ -4,11 +4,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.batcher import require_sentences, words_of
 from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
@@ -123,14 +125,29 @@ class Scorer:
 
         Raises:
             CheckpointError: the losses are not finite.
+            DataError: as `encoded`.
         """
-        for chunk in chunks(sentences, lambda _, n_tokens: n_tokens >= _SENTENCES_TOKENS, len):
-            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
+        for chunk, encoded in self.encoded(sentences, _SENTENCES_TOKENS):
             scores = -self.in_order(encoded, self._losses(encoded, pack(encoded.lengths)))
             for words, start, end in zip(chunk, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
                 ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
+
+    def encoded(
+        self, sentences: Iterable[Sequence[str]], least: int
+    ) -> Iterator[tuple[Sequence[list[str]], Sentences]]:
+        """Yield sentences with at least `least` words together, and their ids.
+
+        Raises:
+            DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
+        """
+        read = map(words_of, count(), require_sentences(sentences))
+        for chunk in chunks(read, lambda _, n_tokens: n_tokens >= least, len):
+            for word in chain.from_iterable(chunk):
+                if word.split() != [word]:
+                    raise DataError(f"{word!r:.80} is not a word: it is empty or has whitespace")
+            yield chunk, encode_sentences(map(" ".join, chunk), self.vocabulary)
 
     def in_order(self, text: Sentences, parts: Iterable[tuple[np.ndarray, Any]]) -> np.ndarray:
         """Put values of tokens, as `outputs` yields them, in the order of the text.

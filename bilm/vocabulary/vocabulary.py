@@ -7,7 +7,7 @@ from itertools import repeat
 
 import numpy as np
 
-from bilm.errors import OptionsError, VocabularyError
+from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
@@ -92,6 +92,7 @@ class Vocabulary:
 
     filename: str | None = None
 
+    @checked
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         self.filename = os.fspath(filename)
         data = outputs.read_file(filename, VocabularyError, or_pipe=True)
@@ -209,11 +210,13 @@ class UnicodeCharsVocabulary(Vocabulary):
     eow_char = END_WORD
     pad_char = PADDING
 
+    @checked
     def __init__(self, filename: PathLike, max_word_length: int, validate_file: bool = False) -> None:
         super().__init__(filename, validate_file=validate_file)
         self._set_characters(max_word_length)
 
     @classmethod
+    @checked
     def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
         """Make a vocabulary from words in id order, without a file."""
         vocabulary = cls.__new__(cls)
@@ -313,9 +316,13 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
-    return sentence.split() if split and isinstance(sentence, str) else sentence
+    words = sentence.split() if split and isinstance(sentence, str) else sentence
+    if not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
+        raise DataError(f"`sentence` is {sentence!r:.80}; it must be a string or words")
+    return words
 
 
+@checked
 def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """Read and validate a vocabulary file.
 

@@ -162,7 +162,7 @@ corpora = st.lists(st.lists(lines, max_size=8), min_size=1, max_size=4).filter(
 
 def reread(position):
     plain = dataclasses.asdict(Position(position.place, list(position.rows)))
-    return JsonObject("position", json.loads(json.dumps(plain))).read_as(Position, is_complete=True)
+    return JsonObject("position", json.loads(json.dumps(plain))).read_as(Position)
 
 
 def arrays(batch):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bilm.errors import DataError
-from bilm.run_directory.records import HeldoutRecord, TrainRecord, read_calls, read_metrics
+from bilm.run_directory.records import WRITER, HeldoutRecord, TrainRecord, read_calls, read_metrics
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
@@ -19,10 +19,11 @@ def test_records_come_back_as_they_were_written(tmp_path):
     assert isinstance(metrics.best, HeldoutRecord)
 
 
-def test_integers_are_numbers_and_unknown_keys_mean_nothing(tmp_path):
+def test_integers_are_numbers_and_unknown_keys_are_told(tmp_path, caplog):
     file = write_lines(tmp_path / "m.jsonl", train_line(3, loss=6, epoch=0, humidity=[1]))
     (record,) = read_metrics(file).train
     assert record.loss == 6.0 and "humidity" not in record.to_json()
+    assert "ignored: humidity" in caplog.text
 
 
 def test_what_is_not_finite_is_left_out_of_the_file(tmp_path):
@@ -55,18 +56,18 @@ def test_steps_that_were_taken_again_count_once(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ('{"kind": "train", "st', "damaged; expected a JSON object, got "),
+        ('{"kind": "train", "st', '"{\\"kind\\": \\"train\\", \\"st" is not JSON'),
+        ("[]", "the file: expected an object, got []"),
         (json.dumps(train_line(10**30)), "step: expected an integer, got 1e+30"),
         (json.dumps(train_line(1, loss=float("nan"))), "loss: expected a number, got NaN"),
         (json.dumps(train_line(1, kind="test")), "kind: expected one of train, heldout, got test"),
         (json.dumps({"kind": "heldout", "step": 1}), "epoch: missing; tokens: missing"),
     ],
 )
-def test_a_damaged_line_is_named(tmp_path, damage, message):
+def test_damaged_line_is_left_out_with_a_warning(tmp_path, damage, message, caplog):
     file = write_lines(tmp_path / "m.jsonl", train_line(1), damage, train_line(2))
-    with pytest.raises(DataError) as error:
-        read_metrics(file)
-    assert str(error.value).startswith(f"{file}: line 2: {message}")
+    assert [record.step for record in read_metrics(file).train] == [1, 2]
+    assert f"{file}: a damaged line is left out: line 2: {message}" in caplog.text
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
@@ -76,10 +77,12 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_calls(tmp_path)
 
 
-def test_calls(tmp_path):
+def test_calls(tmp_path, caplog):
     file = write_lines(tmp_path / "calls.jsonl", call_line(), call_line(step=5, command="bilm restart"))
     first, last = read_calls(file)
     assert (first.step, first.seed, last.step, last.command) == (0, 7, 5, "bilm restart")
-    write_lines(file, call_line(versions=[]))
-    with pytest.raises(DataError, match=r"line 1: versions: expected an object, got \[\]"):
-        read_calls(file)
+    write_lines(file, call_line(versions=[]), call_line(step="x"), call_line(mood=1))
+    assert len(read_calls(file)) == 1
+    message = f"{file}: a damaged line is left out, and 1 more: line 1: versions: expected an object, got []"
+    assert message in caplog.text
+    assert f"{file}: written by bilm 0.1.0; unknown to {WRITER} and ignored: mood" in caplog.text

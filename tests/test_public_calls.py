@@ -1,0 +1,107 @@
+"""Calls with arguments of another kind are refused by the argument's name, not by what they later break."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm.errors import BilmError
+from bilm.options import Options
+from bilm.runs.settings import TrainingSettings
+from bilm.vocabulary.vocabulary import load_vocabulary
+from tests.helpers import HELDOUT, TRAIN, VOCAB, smallest_options
+
+REFUSED = {
+    "a path in place of a vocabulary": (
+        lambda run: bilm.LMDataset(TRAIN, VOCAB),
+        "`vocab` is .*; it must be of class Vocabulary",
+    ),
+    "a number in place of a path": (lambda run: bilm.RunDirectory.open(8), "`path` is 8; it must be a path"),
+    "no path": (lambda run: bilm.restart(TRAIN, ""), "`save_dir` is ''; it must be a path"),
+    "no model": (lambda run: bilm.WordPredictor.from_model(""), "`model` is ''; it must be a path"),
+    "no vocabulary": (lambda run: bilm.train(TRAIN, None, "run"), "`vocab_file` is None; it must be a path"),
+    "no text to train on": (lambda run: bilm.train("", VOCAB, "run"), "`train_prefix` is ''; expected files"),
+    "no text to test on": (lambda run: bilm.test("", run), "`test_prefix` is ''; expected files"),
+    "no text among others": (
+        lambda run: bilm.test([HELDOUT, ""], run),
+        "`test_prefix` is .*; expected files",
+    ),
+    "no text of a dataset": (
+        lambda run: bilm.LMDataset([""], bilm.Vocabulary(VOCAB)),
+        r"`text` is \[''\]; expected files",
+    ),
+    "a boolean in place of a step": (
+        lambda run: bilm.RunDirectory.open(run).choose(True),
+        "`which` is True; it must be a string or an integer",
+    ),
+    "a word in place of a flag": (
+        lambda run: bilm.dump_weights(run, "w.hdf5", overwrite="no"),
+        "`overwrite` is 'no'; it must be True or False",
+    ),
+    "an address in place of a cluster": (
+        lambda run: bilm.train(TRAIN, VOCAB, "run", ray="local"),
+        "`ray` is 'local'; it must be of class Cluster",
+    ),
+    "a function in place of a reporter": (
+        lambda run: bilm.test(HELDOUT, run, reporter=print),
+        "`reporter` is <.*; it must be of class Reporter",
+    ),
+    "a number in place of options": (
+        lambda run: bilm.train(TRAIN, VOCAB, "run", options=8),
+        "`options` is 8; it must be of class Options or a dictionary or a path",
+    ),
+    "a fraction": (
+        lambda run: bilm.Batcher(None, 1.5),
+        "`max_token_length` is 1.5; it must be an integer",
+    ),
+    "a word in place of a number": (lambda run: bilm.Batcher(None, "x"), "`max_token_length` is 'x'"),
+    "not a number": (lambda run: bilm.batch_to_ids([["a"]], math.nan), "`max_characters` is nan"),
+    "a fraction of a character": (
+        lambda run: load_vocabulary(VOCAB, 1.5),
+        "`max_word_length` is 1.5; it must be an integer",
+    ),
+    "bytes": (lambda run: bilm.Vocabulary(VOCAB).encode(b"the"), "`sentence` is b'the'; it must be a string"),
+    "words of bytes": (lambda run: bilm.Vocabulary(VOCAB).encode([b"the"]), r"`sentence` is \[b'the'\]"),
+    "a number of a hyper-parameter": (
+        lambda run: bilm.train(TRAIN, VOCAB, "run", changes={"lstm.dim": np.float32(1.5)}),
+        "lstm.dim: expected an integer, got 1.5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_argument_of_another_kind_is_refused_by_name(case, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, message = REFUSED[case]
+    with pytest.raises(BilmError, match=message):
+        call(trained)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_words_that_cannot_be_predicted_from_are_refused(trained):
+    predictor = bilm.WordPredictor.from_model(trained, checkpoint=2)
+    for sentences, message in (
+        ("the dog", "sentences must be lists of words, in a list, got str"),
+        (["the dog"], "sentence 0 is a string, not a list of words: 'the dog'"),
+        ([[""]], "'' is not a word: it is empty or has whitespace"),
+        ([["the"], ["the dog"]], "'the dog' is not a word"),
+        ([[b"the"]], "sentence 0, word 0 is of type bytes, not a string"),
+    ):
+        for call in (predictor, functools.partial(predictor.predict, context="left")):
+            with pytest.raises(BilmError, match=message):
+                list(call(sentences))
+    with pytest.raises(BilmError, match="`n_best` is 1.5; it must be an integer"):
+        predictor.predict([["the"]], n_best=1.5)
+
+
+def test_natural_arguments_are_taken(trained):
+    run = bilm.RunDirectory.open(trained)
+    assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
+    settings = TrainingSettings.of({"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}})
+    options = Options.from_json(smallest_options(batch_size=np.int16(4))).with_values(settings.values)
+    assert (settings.max_steps, options.lstm.dim, options.batch_size) == (3, 4, 4)
+    assert {type(value) for value in (settings.max_steps, options.lstm.dim, options.batch_size)} == {int}
+    filters = {"char_cnn": {"filters": np.array([[1, 4]]), "embedding": {"dim": 4}}}
+    assert Options.from_json(smallest_options() | filters).char_cnn.filters == ((1, 4),)
