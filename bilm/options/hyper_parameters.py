@@ -6,6 +6,7 @@ file. Each field describes its key; ``docs/options.md`` has them in tables.
 
 import dataclasses
 import enum
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -24,10 +25,14 @@ from bilm.options.parameters import (
     parameter,
 )
 
+_LOG = logging.getLogger(__name__)
+
 # Larger than in any model; small enough for the lists of names made before arrays are, and for float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38
+
+_GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
@@ -272,6 +277,9 @@ class Options:
             OptionsError: as `from_json`.
         """
         top = JsonObject("", values)
+        top.taken.update(_GONE)
+        if gone := [key for key in _GONE if top.values.get(key)]:
+            _LOG.warning("%s: no longer options of bilm, and ignored", ", ".join(gone))
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
         options = top.read_as(cls, char_cnn=cnn)
         if refuse_unknown:

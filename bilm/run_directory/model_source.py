@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
-from bilm.options.file import read_options
+from bilm.options.file import read_values
 from bilm.run_directory.files import CheckpointIndex
 from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution, find_weights
 
@@ -101,7 +101,8 @@ def is_run(path: Path) -> bool:
         return False
     file, has_checkpoints = path / OPTIONS_NAME, CheckpointIndex(path).exists()
     try:
-        are_of_a_run = file.is_file() and read_options(file).options.n_tokens_vocab is not None
+        values = read_values(file) if file.is_file() else None
+        are_of_a_run = isinstance(values, dict) and values.get("n_tokens_vocab") is not None
     except BilmError:  # reported when the run is opened
         are_of_a_run = has_checkpoints
     if has_checkpoints == are_of_a_run:

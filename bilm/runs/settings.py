@@ -155,13 +155,13 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         writer = file.take("written_by", str, WRITER)
         if writer == WRITER:
             file.refuse_unknown()
-        elif isinstance(options, dict):
-            known, others = Options.parse(options)
-            values["options"] = options = known.to_json()
-            unknown = [*file.unknown, *(f"options.{key}" for key in others)]
-            warn_of_unknown(path, unknown, writer)
         if file.problems:
             raise OptionsError("; ".join(file.problems))
+        if isinstance(options, dict):
+            known, others = Options.parse(options, refuse_unknown=writer == WRITER)
+            values["options"] = options = known.to_json()
+            if writer != WRITER:
+                warn_of_unknown(path, [*file.unknown, *(f"options.{key}" for key in others)], writer)
         known_names = file.taken - {"written_by"}
         values = {name: values[name] for name in values if name in known_names and values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}

@@ -110,6 +110,18 @@ def test_unknown_keys_are_refused_or_collected():
     assert options == Options.from_json(small_options()) and sorted(unknown) == ["comment", "lstm.dimm"]
 
 
+def test_options_of_an_earlier_version_are_ignored_with_a_warning_of_their_values(caplog):
+    gone = {"type_dropout": 0.0, "weight_dropout": 0, "weight_averaging": None}
+    for refuse_unknown in (True, False):
+        known = Options.from_json(small_options()), []
+        assert Options.parse(small_options() | gone, refuse_unknown) == known and not caplog.text
+        assert Options.parse(small_options() | gone | {"weight_dropout": 0.5}, refuse_unknown) == known
+        assert [record.message for record in caplog.records] == [
+            "weight_dropout: no longer options of bilm, and ignored"
+        ]
+        caplog.clear()
+
+
 def test_values_by_dotted_key():
     options = Options.from_json(small_options())
     changed = options.with_values({"lstm.dim": 16, "dropout": 0.5, "char_cnn.embedding.dim": 8})

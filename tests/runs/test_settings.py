@@ -76,7 +76,7 @@ def test_arguments_from_a_file(tmp_path):
         ({"options": 3}, "options: expected an object, got 3"),
         ({"options": "none.json"}, "none.json: No such file or directory"),
         ({"preset": "huge"}, "preset is 'huge'; there are laptop, original, "),
-        ({"preset": "tiny", "options": {}}, "preset and options exclude each other"),
+        ({"preset": "tiny", "options": PRESETS["tiny"].to_json()}, "preset and options exclude each other"),
         ({"overwrite": True}, "'overwrite': unrecognised option"),
     ],
     ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",
