@@ -48,7 +48,9 @@ class CommandGroup(click.Group):
         typed = [*map(ctx.token_normalize_func or str, itertools.takewhile("--".__ne__, words))]
         for flag, value in itertools.pairwise(typed):
             if value in flags and flag in flags and not flags[flag].is_flag:
-                problem = f"Option '{flag}' requires an argument, and {value} is an option; is a variable unset?"
+                problem = (
+                    f"Option '{flag}' requires an argument, and {value} is an option; is a variable unset?"
+                )
                 raise click.BadOptionUsage(flag, problem, own)
         return name, command, words
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 import bilm
 from bilm.backend import settings
 from bilm.cli import flags, main
-from bilm.cli.flags import Parsed, seconds
+from bilm.cli.flags import Parsed
+from bilm.runs.settings import seconds
 from tests.helpers import TRAIN, VOCAB, python, refuse, run
 
 
