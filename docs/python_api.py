@@ -79,8 +79,8 @@ COMMANDS = {
 # Replacements for texts that other pages explain in full.
 _SHORTER = {
     ("train", "`**settings`"): (
-        "other options, such as `heldout_prefix` and `max_steps`; `max_time` is in seconds. `changes` sets "
-        'any key of [`options.json`](options.md), such as `{"lstm.dim": 512}`.'
+        "other options, such as `heldout_prefix` and `max_steps`; `max_time` is in seconds, or a time like "
+        '`"90m"`. `changes` sets any key of [`options.json`](options.md), such as `{"lstm.dim": 512}`.'
     ),
 }
 _SPELLINGS = {"Precision.FLOAT32": "'float32'"}

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
     from bilm.run_directory.model_source import ModelArguments as ModelArguments  # for the commands
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -50,22 +47,6 @@ class Parsed(click.ParamType):
             return self.read(value) if isinstance(value, str) else value
         except OptionsError as error:
             self.fail(str(error), param, ctx)
-
-
-def seconds(text: str) -> float:
-    """Parse a duration to seconds: ``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days first).
-
-    Raises:
-        OptionsError: the text has another form.
-    """
-    total = 0.0
-    if match := re.fullmatch(r"(?P<number>[0-9]{1,9}(?:\.[0-9]+)?)(?P<unit>[smhd])", text):
-        total = float(match["number"]) * _SECONDS[match["unit"]]
-    elif match := _CLOCK.fullmatch(text):
-        total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
-    if not total:
-        raise OptionsError(f"{text!r:.80} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
-    return total
 
 
 def key_and_value(text: str) -> tuple[str, Any]:

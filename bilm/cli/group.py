@@ -6,6 +6,7 @@ Errors of the user and the system exit with status 1 or 2; bugs keep their trace
 import errno
 import importlib
 import io
+import itertools
 import os
 import re
 import shlex
@@ -26,7 +27,34 @@ _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group whose commands refuse their own flags as values: ``--save-dir $UNSET --resume``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command and check its words.
+
+        Raises:
+            click.BadOptionUsage: an option is followed by a flag of the command in place of its value.
+        """
+        name, command, words = super().resolve_command(ctx, args)
+        if command is None or ctx.resilient_parsing:
+            return name, command, words
+        own = click.Context(command, parent=ctx, info_name=name)
+        options = [option for option in command.get_params(own) if isinstance(option, click.Option)]
+        flags = {flag: option for option in options for flag in (*option.opts, *option.secondary_opts)}
+        typed = [*map(ctx.token_normalize_func or str, itertools.takewhile("--".__ne__, words))]
+        for flag, value in itertools.pairwise(typed):
+            if value in flags and flag in flags and not flags[flag].is_flag:
+                problem = (
+                    f"Option '{flag}' requires an argument, and {value} is an option; is a variable unset?"
+                )
+                raise click.BadOptionUsage(flag, problem, own)
+        return name, command, words
+
+
+class LazyGroup(CommandGroup):
     """A group that imports a command from `bilm.cli.commands` on use, to keep help and completion quick.
 
     It also escapes output that cannot be encoded, such as in file names, and stores the command line as

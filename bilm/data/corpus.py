@@ -4,7 +4,6 @@ A corpus is one or more files with one tokenised sentence per line, the tokens s
 are streamed: memory use depends on the longest line, not on the size of a file.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -253,9 +252,8 @@ def read_text(
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
     """Return the counts of a text as plain values for JSON, which `recorded_counts` reads."""
-    shards = [asdict(replace(shard, path=os.path.abspath(shard))) for shard in counts.shards]
     record = {name: value for name, value in vars(counts).items() if name not in _NOT_RECORDED}
-    return record | {"shards": shards}
+    return record | {"shards": [*map(asdict, counts.shards)]}
 
 
 def recorded_counts(record: object) -> CorpusCounts:

@@ -59,7 +59,7 @@ class LMDataset:
         test: bool = False,
         shuffle_on_load: bool = False,
     ) -> None:
-        self._files = find_files(filepattern)
+        self._files = [file.absolute() for file in find_files(filepattern)]  # read again and again
         self.filepattern, self.vocab = filepattern, vocab
         self.max_word_length = vocab.max_word_length if isinstance(vocab, UnicodeCharsVocabulary) else None
         self.reverse, self.test, self.shuffle_on_load = reverse, test, shuffle_on_load

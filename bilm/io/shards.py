@@ -24,7 +24,7 @@ class Shard(os.PathLike[str]):
     """The recorded state of a file; used as a path, it makes a reader check the file for changes.
 
     Attributes:
-        path: path of the file.
+        path: absolute path of the file.
         size: size in bytes.
         modified: time of the last modification, in nanoseconds.
         checksum: CRC-32 of the bytes in the file, compressed or not.
@@ -75,7 +75,7 @@ class ShardFile(io.FileIO):
     def __init__(self, path: PathLike, on_end: Callable[[Shard], None] | None = None) -> None:
         super().__init__(os.fspath(path))
         self._before = path if isinstance(path, Shard) else None
-        self._path, self._on_end = os.fspath(path), on_end
+        self._path, self._on_end = os.path.abspath(path), on_end
         self._modified = os.fstat(self.fileno()).st_mtime_ns
         self._size = self._checksum = 0
         self._is_read = False
@@ -133,7 +133,7 @@ def read_shard(path: Path) -> Shard:
     shards: list[Shard] = []
     with (
         messages.os_errors_as(DataError, name_of(path)),
-        ShardFile(os.path.abspath(path), shards.append) as file,
+        ShardFile(path, shards.append) as file,
     ):
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):

@@ -182,7 +182,7 @@ class TrainingRun:
     _n_windows: int = 0
     _position: stream.Position | None = None  # after the last step
     _last_save: float = dataclasses.field(default_factory=time.monotonic)
-    _last_question: float = dataclasses.field(default_factory=time.monotonic)
+    _last_question: float | None = None  # the first step, which is compiled, does not count
     _longest_pause: float = 0.0  # between two questions: a step, a save or both
     _log: RunLog | None = None  # of the chief
 
@@ -368,7 +368,7 @@ class TrainingRun:
         The margin before the deadline is the longest time between two questions so far.
         """
         now = time.monotonic()
-        self._longest_pause = max(self._longest_pause, now - self._last_question)
+        self._longest_pause = max(self._longest_pause, now - (self._last_question or now))
         self._last_question = now
         if self.asked_to_stop():
             self.stop_reason = self.stop_reason or "was asked to"

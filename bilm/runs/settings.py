@@ -42,6 +42,28 @@ def steps_or_epoch(value: int | str) -> int | str:
     return _steps_or(value, "epoch", "'epoch'")
 
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_CLOCK = re.compile(r"(?:(?P<d>[0-9]{1,9})-)?(?P<h>[0-9]{1,9}):(?P<m>[0-5]?[0-9])(?::(?P<s>[0-5]?[0-9]))?")
+
+
+def seconds(value: float | str) -> float:
+    """Parse a duration to seconds: ``90m``, ``2h``, ``1:30:00`` (hours first) or ``1-12:00:00`` (days first).
+
+    Raises:
+        OptionsError: a string has another form.
+    """
+    if not isinstance(value, str):
+        return value
+    total = 0.0
+    if match := re.fullmatch(r"(?P<number>[0-9]{1,9}(?:\.[0-9]+)?)(?P<unit>[smhd])", value):
+        total = float(match["number"]) * _SECONDS[match["unit"]]
+    elif match := _CLOCK.fullmatch(value):
+        total = sum(float(number or 0) * _SECONDS[unit] for unit, number in match.groupdict().items())
+    if not total:
+        raise OptionsError(f"{value!r:.80} is not a time such as 90m, 2h, 1:30:00 or 1-12:00:00")
+    return total
+
+
 def _steps_or(value: int | str, pattern: str, other: str) -> int | str:
     text = str(value)
     if re.fullmatch(r"0*[1-9][0-9]{,17}", text):
@@ -95,7 +117,13 @@ class TrainingSettings:
             ArgumentError: an argument is unknown, or needs another one.
             OptionsError: an argument has the wrong type, or is out of range.
         """
-        reader = json.JsonObject("", {key: value for key, value in arguments.items() if value is not None})
+        read = {name: value for name, value in arguments.items() if value is not None}
+        for name in [name for name in _READ_BY if name in read]:
+            try:
+                read[name] = _READ_BY[name](read[name])
+            except OptionsError as error:
+                raise OptionsError(f"`{name}`: {error}") from error
+        reader = json.JsonObject("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
@@ -111,20 +139,17 @@ class TrainingSettings:
             raise OptionsError(
                 f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
             )
-        special: dict[str, Any] = {"heldout_prefix": heldout}
-        for name, read in (("save_every", steps_or_minutes), ("eval_every", steps_or_epoch)):
-            try:
-                special[name] = read(present.get(name, getattr(cls, name)))
-            except OptionsError as error:
-                raise OptionsError(f"`{name}`: {error}") from error
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
-        settings = reader.read_as(cls, values=values, **special)
+        settings = reader.read_as(cls, values=values, heldout_prefix=heldout)
         for problem in reader.problems:
             name, _, words = problem.partition(": ")
             raise OptionsError(f"`{name}`: {words}")
         return settings
 
 
+_READ_BY: Mapping[str, Callable[[Any], Any]] = {
+    **{"save_every": steps_or_minutes, "eval_every": steps_or_epoch, "max_time": seconds}
+}
 HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if entry.flag)
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
@@ -189,7 +214,8 @@ class TrainingCall(ExitStack):
 
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
-        arguments: arguments and settings by name, without default values and callbacks.
+        arguments: arguments and settings by name, without default values and callbacks; texts and vocabulary
+            as absolute paths.
         settings: see `TrainingSettings.of`.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
@@ -205,16 +231,25 @@ class TrainingCall(ExitStack):
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
         local = {"settings", "ray", "reporter", "should_stop"}
+        given = {**arguments, **arguments["settings"]}
+        texts = {name: as_patterns(given[name], name) for name in TEXTS if given.get(name) is not None}
         self.arguments = {
             name: value
-            for name, value in {**arguments, **arguments["settings"]}.items()
+            for name, value in {**given, **texts}.items()
             if name not in local and value != defaults.get(name)
         }
-        self.settings = TrainingSettings.of(arguments["settings"])
+        written = [f"{name}={_written(value)}" for name, value in self.arguments.items()]
+        # From here on the current directory may change.
+        self.arguments |= {name: tuple(map(_absolute, patterns)) for name, patterns in texts.items()}
+        if given.get("vocab_file") is not None:
+            self.arguments["vocab_file"] = _absolute(given["vocab_file"])
+        heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
+        self.settings = TrainingSettings.of(arguments["settings"] | heldout)
+        if "max_time" in self.arguments:
+            self.arguments["max_time"] = self.settings.max_time
         self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
-        written = (f"{name}={_written(value)}" for name, value in self.arguments.items())
         self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
 
     def repeated(self, seed: int, options: Options) -> dict[str, Any]:
@@ -232,9 +267,7 @@ class TrainingCall(ExitStack):
             values["n_train_tokens"] = n_train_tokens
         if not values["heldout_prefix"]:
             del values["heldout_prefix"], values["eval_every"]
-        for name in values.keys() & {*TEXTS}:
-            values[name] = [_absolute(pattern) for pattern in as_patterns(values[name])]
-        return values | {"vocab_file": _absolute(values["vocab_file"])}
+        return values
 
     def __enter__(self) -> "TrainingCall":
         """Lock training to this call; a process trains one model at a time.
@@ -251,6 +284,9 @@ class TrainingCall(ExitStack):
 def _written(value: object) -> str:
     if isinstance(value, Options):
         return "Options(...)"
+    if isinstance(value, tuple):  # texts
+        names = [os.fspath(pattern) for pattern in value]
+        return repr(names[0] if len(names) == 1 else names)
     return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 

@@ -69,8 +69,9 @@ def train(
             ``{"lstm.dim": 512}``; and the fields of
             `bilm.runs.settings.TrainingSettings`: ``heldout_prefix``, ``eval_every`` (steps or
             ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"30m"``), ``keep``,
-            ``max_steps``, ``max_time`` (seconds), ``resume``, ``dry_run``, ``seed``, ``shuffle``,
-            ``shuffle_buffer``, ``n_gpus``, ``jit``, ``log_every``, ``histograms_every``.
+            ``max_steps``, ``max_time`` (seconds, or a time such as ``"90m"``), ``resume``, ``dry_run``,
+            ``seed``, ``shuffle``, ``shuffle_buffer``, ``n_gpus``, ``jit``, ``log_every``,
+            ``histograms_every``.
 
     Raises:
         ArgumentError: arguments are unknown or exclude each other.
@@ -101,7 +102,7 @@ def train(
                 f"{chosen.n_tokens_vocab}"
             )
         start = Start(
-            train_prefix=train_prefix,
+            train_prefix=call.arguments["train_prefix"],
             save_dir=Path(save_dir),
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
@@ -196,7 +197,7 @@ def restart(
         if frozen == "softmax" and n_predicted != old.size:
             raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
         start = Start(
-            train_prefix=train_prefix,
+            train_prefix=call.arguments["train_prefix"],
             save_dir=source.path if save_to is None else Path(save_to),
             options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,

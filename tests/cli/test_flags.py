@@ -10,7 +10,8 @@ from click.testing import CliRunner
 import bilm
 from bilm.backend import settings
 from bilm.cli import flags, main
-from bilm.cli.flags import Parsed, seconds
+from bilm.cli.flags import Parsed
+from bilm.runs.settings import seconds
 from tests.helpers import TRAIN, VOCAB, python, refuse, run
 
 
@@ -154,3 +155,23 @@ def test_scripts_of_shells():
         ("fish", "complete --no-files --command bilm"),
     ):
         assert line in run("completion", shell)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "--resume"),
+        ("train", "--train-prefix", "--vocab-file", VOCAB, "--save-dir", "run"),
+        ("restart", "--train-prefix", TRAIN, "--checkpoint", "--save_to", "to", "--save-dir", "run"),
+        ("vocab", "build", "--outfile", "--overwrite", "--train-prefix", TRAIN),
+        ("embed", "--help", TRAIN, "out.hdf5", "--ray", "--overwrite"),
+    ],
+    ids=["directory", "text", "checkpoint", "subcommand", "address"],
+)
+def test_flag_is_no_value_of_another(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refuse(*words, status=2)
+    assert re.fullmatch(
+        r"Option '--\S+' requires an argument, and --\S+ is an option; is a variable unset\?", message
+    )
+    assert list(tmp_path.iterdir()) == []

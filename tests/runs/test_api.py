@@ -5,6 +5,8 @@ import json
 import os
 import random
 import shutil
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,9 @@ from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
+from bilm.run_directory.records import read_calls
 from bilm.runs import loop
-from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings
+from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings, read_arguments
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
 from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, run, small_options, snapshot
 
@@ -184,6 +187,47 @@ def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path, monke
     assert states() == before and not (tmp_path / "other").exists()
     assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+
+
+def test_relative_texts_are_found_after_a_change_of_directory(tmp_path, monkeypatch):
+    """In each text's report, before the next text is read, and in the records."""
+    (tmp_path / "texts").mkdir()
+    for name, file in (("texts/a.txt", TRAIN), ("heldout.txt", HELDOUT), ("vocab.txt", VOCAB)):
+        shutil.copy(file, tmp_path / name)
+    reporter = bilm.Reporter()
+    reporter.say = lambda line: os.chdir("/")
+    arguments = {"options": OPTIONS, "max_steps": 1, "seed": 1, "heldout_prefix": ["heldout.txt"]}
+    monkeypatch.chdir(tmp_path)
+    bilm.train(Path("texts").glob("*.txt"), "vocab.txt", "run", reporter=reporter, **arguments)
+    recorded = read_arguments(tmp_path / "run" / "run.toml")
+    assert recorded["train_prefix"] == (f"{tmp_path}/texts/a.txt",)
+    assert recorded["heldout_prefix"] == (f"{tmp_path}/heldout.txt",)
+    assert recorded["vocab_file"] == f"{tmp_path}/vocab.txt"
+    (call,) = read_calls(tmp_path / "run" / "calls.jsonl")
+    assert call.command.startswith("bilm.train(train_prefix='texts/a.txt', vocab_file='vocab.txt', save_dir=")
+    monkeypatch.chdir(tmp_path)
+    assert bilm.test("heldout.txt", "run", reporter=reporter).tokens == 747
+    monkeypatch.chdir(tmp_path)
+    dataset = bilm.LMDataset("texts", bilm.Vocabulary("vocab.txt"))
+    os.chdir("/")
+    assert next(dataset.iter_batches(1, 2))["token_ids"].shape == (1, 2)
+
+
+def test_time_of_the_first_step_is_no_margin_before_the_end(tmp_path, monkeypatch):
+    """It is compiled in 100 seconds, the others take one each, and the next one must end in time."""
+    now = time.monotonic()
+
+    def tell(report):
+        nonlocal now
+        now += 100.0 if report.step == 1 else 1.0
+
+    clock = types.SimpleNamespace(monotonic=lambda: now, time=time.time)
+    monkeypatch.setattr("bilm.runs.loop.time", clock)
+    monkeypatch.setattr("bilm.runs.settings.time", clock)
+    reporter = bilm.Reporter()
+    reporter.step = tell
+    result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_time="1.9m", reporter=reporter)
+    assert (result.outcome, result.step) == ("stopped", 14)
 
 
 def test_text_of_a_diverged_step_stays(tmp_path):

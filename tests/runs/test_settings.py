@@ -39,7 +39,7 @@ def test_values_as_they_are_given():
     assert TrainingSettings.of(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
     settings = TrainingSettings.of(
         {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
-        | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": 2}
+        | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": "2s"}
     )
     assert settings.values == {"dropout": 0.5, "optimizer": "adam", "lstm.dim": 4}
     assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, (Path("h"),))
@@ -51,7 +51,7 @@ def test_arguments_from_a_file(tmp_path):
     file = write_json(
         tmp_path / "run.json",
         {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None, "dropout": 0}
-        | {"options": PRESETS["tiny"].to_json(), "changes": {"lstm.dim": 64}, "max_time": 1.5},
+        | {"options": PRESETS["tiny"].to_json(), "changes": {"lstm.dim": 64}, "max_time": "90m"},
     )
     values = read_arguments(file)
     assert (values["train_prefix"], values["heldout_prefix"], values["vocab_file"]) == (

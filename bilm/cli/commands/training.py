@@ -94,7 +94,7 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
 _READ_AS = {
     "eval_every": flags.Parsed("STEPS|epoch", settings.steps_or_epoch),
     "save_every": flags.Parsed("STEPS|MINUTESm", settings.steps_or_minutes),
-    "max_time": flags.Parsed("TIME", flags.seconds),
+    "max_time": flags.Parsed("TIME", settings.seconds),
 }
 # Rarely used flags, hidden in the help; `docs/options.md` describes them.
 _RARE = frozenset(

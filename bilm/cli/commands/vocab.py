@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from bilm.cli import flags
+from bilm.cli.group import CommandGroup
 from bilm.io import is_url, outputs
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def vocab() -> None:
     """Build and check vocabularies."""
 
