@@ -102,7 +102,7 @@ class RunDirectory:
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def _write(self, name: str, data: bytes) -> None:
-        with atomic.replacing(self.path / name) as file:
+        with atomic.writing(self.path / name) as (file,):
             file.write_bytes(data)
 
     @classmethod

@@ -101,7 +101,7 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with atomic.replacing(self.state_file) as file:
+        with atomic.writing(self.state_file) as (file,):
             file.write_text("\n".join(lines) + "\n")
         for prefix in map(self.prefix, obsolete):
             # The index first: without it there is no checkpoint.
@@ -196,7 +196,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    with atomic.replacing(path / MARK_FILE) as file:
+    with atomic.writing(path / MARK_FILE) as (file,):
         file.write_text(json.dumps({"users_files": sorted(users_files)}) + "\n")
 
 

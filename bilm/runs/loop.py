@@ -269,7 +269,7 @@ class TrainingRun:
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.trainer.workers.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # the disk may be full
+        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(

@@ -266,6 +266,7 @@ def write_hdf5(
     arrays: Arrays,
     names: Iterable[WeightName],
     beside: Mapping[Path, str] | None = None,
+    overwrite: bool = True,
 ) -> None:
     """Write arrays under their HDF5 names, read them back, and only then give the file its name.
 
@@ -274,6 +275,7 @@ def write_hdf5(
         arrays: arrays by bilm's names.
         names: names of the arrays to write.
         beside: text files to write with the weights, by path; either all files are written or no file is.
+        overwrite: the files may exist.
 
     Raises:
         WeightsError: a file cannot be written, or reads back differently.
@@ -281,7 +283,7 @@ def write_hdf5(
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
     failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.replacing_together(*beside, path) as (*files, temporary):
+    with failures, atomic.writing(*beside, path, overwrite=overwrite) as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -322,7 +324,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
         WeightsError: the file cannot be written.
     """
     failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.replacing(path) as temporary:
+    with failures, atomic.writing(path) as (temporary,):
         _write_arrays(temporary, {_VECTORS: vectors})
 
 

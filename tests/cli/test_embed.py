@@ -227,6 +227,21 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
 
 
+def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_path, monkeypatch):
+    out, close = tmp_path / "out", parquet_output.pq.ParquetWriter.close
+
+    def meanwhile(writer):
+        out.mkdir(exist_ok=True)
+        (out / "notes.txt").write_text("another's")
+        close(writer)
+
+    monkeypatch.setattr(parquet_output.pq.ParquetWriter, "close", meanwhile)
+    message = refuse("embed", shorter, out, *MODEL, *PARQUET)
+    assert message == f"{out}: appeared during the work and stays as it is; the result is in {out}.new-1"
+    assert snapshot(out) == {"notes.txt": b"another's"}
+    assert table_of(f"{out}.new-1").num_rows == 13
+
+
 # --- what is refused --------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from bilm.analysis.curves import curves_picture, load_curves
+from bilm.io.atomic import writing
 from tests.helpers import figure_of, markup_of, python, refuse, run
 from tests.records import heldout_line, train_line, write_lines
 
@@ -100,6 +101,13 @@ def test_bad_input(noted, tmp_path):
     assert refuse("plot", lost) == "lost: no perplexity in metrics.jsonl is a number"
     assert "--overwrite needs --outfile" in refuse("plot", noted, "--overwrite", status=2)
     assert "give RUN... once, as an argument or as --model" in refuse("plot", "--outfile", outfile, status=2)
+
+
+def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
+    outfile = tmp_path / "a.html"
+    with writing(outfile):
+        message = refuse("plot", noted, "--outfile", outfile)
+    assert message.startswith(f"{outfile}: is being written by host ")
 
 
 def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path):
