@@ -145,7 +145,8 @@ def part_name(number: int) -> str:
 
 def write_options(compression: str | None) -> dict[str, Any]:
     """Return pyarrow's options for the tables; dictionaries of vectors would only add to the size."""
-    return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
+    tables = {"use_dictionary": ["file"], "write_statistics": ["line"], "write_page_checksum": True}
+    return {"compression": compression or "none", **tables}
 
 
 def about_embeddings(form: VectorForm, n_lines: int) -> str:

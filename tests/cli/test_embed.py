@@ -217,6 +217,17 @@ def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
+def test_flipped_bit_in_parquet_is_found(shorter, tmp_path):
+    run("embed", shorter, tmp_path / "out", *MODEL, *PARQUET, "--top", "--dtype", "float32")
+    (part,) = (tmp_path / "out").glob("*.parquet")
+    damaged = bytearray(part.read_bytes())
+    (vectors, *_) = parquet_output.vectors_of(table_of(part)["vectors"])
+    damaged[damaged.index(vectors.tobytes())] ^= 1
+    part.write_bytes(damaged)
+    with pytest.raises(OSError, match="CRC"):
+        parquet_output.pq.read_table(part, page_checksum_verification=True)
+
+
 def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
