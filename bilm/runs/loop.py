@@ -89,7 +89,8 @@ def _tell_size(training: "TrainingRun") -> None:
     """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
+    path = training.run.path
+    free = shutil.disk_usage(next(place for place in (path, *path.parents) if place.exists())).free
     # The layers' activations come on top, and TensorFlow itself.
     needed = n_bytes + 4 * training.trainer.model.count_params()
     reporter.say(
