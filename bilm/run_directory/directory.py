@@ -89,7 +89,7 @@ class RunDirectory:
                 files.mark(run.path, users_files)
                 for name in wanted.keys() - users_files:
                     run._write(name, wanted[name])
-        except CheckpointError:
+        except BaseException:  # also of a signal
             run.discard_unsaved()
             raise
         return run
