@@ -165,13 +165,14 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = True) -> No
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 
 
-# Characters that XML, and so SVG, forbids, besides control characters.
-_NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+# Characters that XML, and so SVG, forbids, besides control characters; and the mark U+FEFF, on which
+# matplotlib's PDF fails.
+_FORBIDDEN = re.compile("[\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def _shown(text: str) -> str:
     """Escape characters that cannot be shown."""
-    return _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", messages.printable(text))
+    return _FORBIDDEN.sub(lambda match: rf"\u{ord(match[0]):04x}", messages.printable(text))
 
 
 # --- images -----------------------------------------------------------------------------------------------

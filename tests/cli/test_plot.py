@@ -90,7 +90,9 @@ def test_of_several_runs_one_curve_is_drawn(noted, tmp_path):
 
 def test_bad_input(noted, tmp_path):
     outfile, begun = tmp_path / "a.png", record(tmp_path / "begun", train_line(20))
-    for directory, n_records in ((tmp_path / "none", "no"), (begun, "one")):
+    (tmp_path / "empty").mkdir()
+    assert refuse("plot", tmp_path / "none") == f"{tmp_path / 'none'}: no such directory"
+    for directory, n_records in ((tmp_path / "empty", "no"), (begun, "one")):
         message = (
             f"{directory}: has {n_records} record in metrics.jsonl, and a curve needs two; training writes "
             "one every --log-every steps and at each validation"
