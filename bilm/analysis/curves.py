@@ -44,13 +44,16 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
     """Read the metrics of run directories, by name, or by path where two share a name.
 
     Raises:
-        DataError: the metrics of a run are damaged, or have fewer than the two records of a curve.
+        DataError: there is no such directory, or the metrics of a run are damaged or have fewer than the two
+            records of a curve.
     """
     paths = [Path(directory) for directory in directories]
     names = [path.resolve().name for path in paths]
     curves = {}
     for name, path in zip(names, paths, strict=True):
         file = path / METRICS_FILE
+        if not path.is_dir():
+            raise DataError(f"{path}: {'is not a directory' if path.exists() else 'no such directory'}")
         metrics = read_metrics(file) if file.is_file() else Metrics((), ())
         n_records = len(metrics.train) + len(metrics.heldout)
         if n_records < 2:

@@ -140,19 +140,20 @@ def picture_format(path: PathLike) -> str:
     return form
 
 
-def save_picture(picture: Picture, path: PathLike) -> None:
+def save_picture(picture: Picture, path: PathLike, overwrite: bool = True) -> None:
     """Write a picture to a file, atomically.
 
     Args:
         picture: picture to write.
         path: file to write; its extension gives the format.
+        overwrite: the file may exist.
 
     Raises:
         DataError: the format is unknown, its library is not installed, or the file cannot be written.
     """
     form = picture_format(path)
     cannot = messages.os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
-    with cannot, atomic.replacing(Path(path)) as temporary:
+    with cannot, atomic.writing(path, overwrite=overwrite) as (temporary,):
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
@@ -164,13 +165,14 @@ def save_picture(picture: Picture, path: PathLike) -> None:
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 
 
-# Characters that XML, and so SVG, forbids, besides control characters.
-_NOT_IN_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+# Characters that XML, and so SVG, forbids, besides control characters; and the mark U+FEFF, on which
+# matplotlib's PDF fails.
+_FORBIDDEN = re.compile("[\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def _shown(text: str) -> str:
     """Escape characters that cannot be shown."""
-    return _NOT_IN_XML.sub(lambda match: rf"\u{ord(match[0]):04x}", messages.printable(text))
+    return _FORBIDDEN.sub(lambda match: rf"\u{ord(match[0]):04x}", messages.printable(text))
 
 
 # --- images -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -145,8 +146,9 @@ def embed_file(
     report = EmbeddingReport()
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:
-        with _failures_named(outfile):
-            staging = stack.enter_context(atomic.Staging(outputs.require_file(outfile)))
+        stack.enter_context(messages.os_errors_as(DataError, f"{outfile}: cannot be written"))
+        held = atomic.writing(outfile, finish=partial(_remove_parts, outfile))
+        (temporary,) = stack.enter_context(held)
         check_embeddings(outfile, overwrite, resume)
         parts = find_parts(outfile, settings) if resume else []
         text = _Text(lines, form)
@@ -159,30 +161,27 @@ def embed_file(
         if first is None and not parts:
             raise DataError("there are no sentences to embed: the text is empty")
         if first is None and [part.path for part in parts] == [outfile]:
+            temporary.unlink()  # the output stays as it is
             return report
         if not resume:
             _remove_parts(outfile)
         with _failures_named(outfile):
-            file = stack.enter_context(h5py.File(staging.new, "w"))
+            file = stack.enter_context(h5py.File(temporary, "w"))
         embedded = chain([first] if first else [], embedded)
         new_parts = _write_parts(embedded, outfile, settings, report, callback)
         for path in chain([part.path for part in parts], new_parts):
             with _failures_named(outfile), h5py.File(path) as source:
-                atomic.require_room(staging.new.parent, path.stat().st_size + _MOST_KEPT_BYTES)
+                atomic.require_room(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
                     if key not in text.index_names:
                         source.copy(key, file, key)
         with _failures_named(outfile):
             index = json.dumps(text.index)
-            atomic.require_room(staging.new.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+            atomic.require_room(temporary.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
             for name in text.index_names:
                 file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
             _write_attributes(file, settings, text.n_lines, text.digest)
             file.close()
-            atomic.sync(staging.new)
-            staging.publish()
-            atomic.sync(staging.target.parent)
-        _remove_parts(outfile)
     report.count()
     return report
 
@@ -392,7 +391,7 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
     arrays = [(line.key, vectors) for line, vectors in lines if line.key is not None]
     n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
     with _failures_named(outfile):
-        directory.mkdir(exist_ok=True)
+        atomic.make_own(directory, outfile)
         atomic.require_room(directory, n_bytes + _EXTRA_BYTES)
         unfinished = directory / _UNFINISHED
         try:

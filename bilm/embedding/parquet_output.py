@@ -5,12 +5,11 @@ Raises:
 """
 
 import dataclasses
-import functools
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, background, is_url, outputs
+from bilm.io import PathLike, atomic, background, is_url, messages, outputs
 
 try:
     import pyarrow as pa
@@ -146,7 +145,8 @@ def part_name(number: int) -> str:
 
 def write_options(compression: str | None) -> dict[str, Any]:
     """Return pyarrow's options for the tables; dictionaries of vectors would only add to the size."""
-    return {"compression": compression or "none", "use_dictionary": ["file"], "write_statistics": ["line"]}
+    tables = {"use_dictionary": ["file"], "write_statistics": ["line"], "write_page_checksum": True}
+    return {"compression": compression or "none", **tables}
 
 
 def about_embeddings(form: VectorForm, n_lines: int) -> str:
@@ -183,13 +183,12 @@ def check_parquet(path: PathLike, overwrite: bool) -> None:
     Raises:
         DataError: the directory cannot be written; the message says why.
     """
-    kind = "a directory of embeddings"
     if not is_url(path):
-        outputs.check_directory_output(path, overwrite, (), _is_ours, kind)
+        outputs.check_output(path, overwrite, kind=_EMBEDDINGS)
     elif names_in(*file_system(str(path))) and not (overwrite and _is_ours(path)):
         raise DataError(
-            f"{path}: exists; overwrite=True replaces it if it is {kind} that bilm wrote, with nothing else "
-            "in it"
+            f"{path}: exists; overwrite=True replaces it if it is {_EMBEDDINGS.name} that bilm wrote, with "
+            "nothing else in it"
         )
 
 
@@ -203,8 +202,12 @@ def _is_ours(directory: PathLike) -> bool:
         return _WRITTEN_BY in stream.read()
 
 
-def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManager[Path]:
-    """Open a temporary directory for the files, which replaces `path` when the block succeeds.
+_EMBEDDINGS = outputs.Kind("a directory of embeddings", _is_ours)
+
+
+@contextmanager
+def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
+    """Open a temporary directory for the files, which becomes `path` when the block succeeds.
 
     `path` is locked against other processes until the end of the block, and checked by `check_parquet`.
 
@@ -213,9 +216,12 @@ def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManag
         overwrite: see `check_parquet`.
 
     Raises:
-        DataError: the directory cannot be written, or another process is writing it.
+        DataError: the directory cannot be written, another process is writing it, or it appeared during the
+            work; the result is then beside it, under the name in the message.
     """
-    return atomic.replacing_directory(path, functools.partial(check_parquet, path, overwrite))
+    failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
+    with failures, atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS) as (temporary,):
+        yield temporary
 
 
 def embed_parquet(

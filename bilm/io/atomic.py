@@ -2,15 +2,18 @@
 
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io import messages, outputs
+from bilm.io import PathLike, outputs
 
 # Errors from a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -93,6 +96,36 @@ def _is_still(path: Path, handle: int) -> bool:
         return False
 
 
+def make_own(directory: Path, output: Path) -> None:
+    """Create a directory for temporary files that only this user can change, or take over an existing one.
+
+    Args:
+        directory: the directory.
+        output: the output that the files are for.
+
+    Raises:
+        DataError: something else has the name, or the directory belongs to another user.
+        OSError: from the file system.
+    """
+    while True:
+        with suppress(FileExistsError):
+            return directory.mkdir(0o700)
+        with suppress(FileNotFoundError):  # another process has just removed it
+            status = directory.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                raise _in_the_way(directory, output)
+            if status.st_uid != os.geteuid():  # who could exchange the output
+                raise DataError(
+                    f"{directory}: belongs to another user, who may be writing {output.name}; remove it, or "
+                    "give another name"
+                )
+            return None
+
+
+def _in_the_way(path: Path, output: Path) -> DataError:
+    return DataError(f"{path}: is in the way of the temporary files for {output.name}; move it")
+
+
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 
 
@@ -105,66 +138,85 @@ class Staging:
 
     Args:
         target: the output, which may exist; its directory must exist.
+        check: raises an error if the output may not be written; called under the lock, and again before an
+            existing output is replaced.
 
     Attributes:
         target: the output.
         new: path in the directory for the new output; `publish` renames it to `target`.
     """
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
+    def __init__(self, target: Path, check: Callable[[], None] = lambda: None) -> None:
+        self.target, self._check = target, check
         self._directory = target.with_name(f".{target.name}.tmp")
         self.new, self._old = self._directory / _NEW, self._directory / _OLD
         self._lock: FileLock | None = None
+        self._replaces = False
 
     def hold(self) -> None:
-        """Create and lock the directory, and clear remains of a killed process.
+        """Create and lock the directory, clear remains of a killed process, and check the output.
 
         Raises:
             DataError: another process or thread is writing the output, or a foreign file is in the way.
             OSError: from the file system.
         """
         while self._lock is None:
-            with suppress(FileExistsError):
-                self._directory.mkdir()
-            if self._directory.is_symlink() or not self._directory.is_dir():
-                raise self._in_the_way(self._directory)
-            try:
-                self._lock = FileLock(self._directory / _LOCK)
-            except HeldError as error:
-                raise DataError(
-                    f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
-                ) from error
-            except FileNotFoundError:
-                continue  # another process has just finished and removed the directory
+            make_own(self._directory, self.target)
+            with suppress(FileNotFoundError):  # another process has just finished and removed the directory
+                self._lock = self._locked()
         for name in os.listdir(self._directory):
             if name not in (_LOCK, _NEW, _OLD):
-                raise self._in_the_way(self._directory / name)
+                raise _in_the_way(self._directory / name, self.target)
         self._clear()
+        self._check()
+        self._replaces = outputs.is_there(self.target)
 
-    def _in_the_way(self, path: Path) -> DataError:
-        return DataError(f"{path}: is in the way of the temporary files for {self.target.name}; move it")
+    def _locked(self) -> FileLock:
+        try:
+            return FileLock(self._directory / _LOCK)
+        except HeldError as error:
+            raise DataError(
+                f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
+            ) from error
+
+    @property
+    def is_published(self) -> bool:
+        """Return whether the new output has its name."""
+        is_linked = os.path.exists(self.new) and os.path.exists(self.target)
+        return os.path.samefile(self.new, self.target) if is_linked else not os.path.lexists(self.new)
 
     def publish(self, keep_old: bool = False) -> None:
         """Rename the new output to its target.
 
-        A directory cannot be replaced in one step, so an old one is first moved aside. If the rename fails
-        it is moved back when the directory is cleared; after a kill, by the next writer.
+        Only what was there when the work began is replaced. A directory cannot be replaced in one step, so an
+        old one is first moved aside. If the rename fails it is moved back when the directory is cleared;
+        after a kill, by the next writer.
 
         Args:
             keep_old: move an old file aside too, for `withdraw`.
 
         Raises:
+            DataError: another output has appeared under the name, or the old one may not be replaced.
             OSError: from the file system.
         """
-        if keep_old or self.target.is_dir():
-            with suppress(FileNotFoundError):
-                os.rename(self.target, self._old)
-        os.replace(self.new, self.target)
+        if self._replaces:
+            self._check()
+            if keep_old or self.target.is_dir():
+                with suppress(FileNotFoundError):
+                    os.rename(self.target, self._old)
+            os.replace(self.new, self.target)
+        elif not _rename(self.new, self.target):
+            raise DataError(f"{self.target}: appeared during the work and stays as it is")
+
+    def put_aside(self) -> Path:
+        """Rename the new output to ``NAME.new-N``, with the first free N, and return this path."""
+        source = self.target if self.is_published else self.new
+        names = (self.target.with_name(f"{self.target.name}.new-{number}") for number in itertools.count(1))
+        return next(name for name in names if _rename(source, name))
 
     def withdraw(self) -> None:
         """Remove a published file; clearing the directory then restores the one that `publish` kept."""
-        if not os.path.lexists(self.new):
+        if self.is_published:
             self.target.unlink()
 
     def _clear(self) -> None:
@@ -204,86 +256,87 @@ class Staging:
             raise
 
 
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces `path` if the block succeeds.
-
-    The file is flushed to the disk before it is renamed. If the block fails, the temporary file is removed
-    and `path` is unchanged. For a symlink, its target is replaced, not the link.
-
-    Raises:
-        DataError: `path` is a directory, a device or the like, or a dangling symlink; or another process or
-            thread is writing it.
-        OSError: from the file system; the caller adds the name of the output.
-    """
-    with replacing_together(path) as (temporary,):
-        yield temporary
-
-
-@contextmanager
-def replacing_together(*paths: str | Path) -> Iterator[list[Path]]:
-    """Yield temporary files that replace all of `paths` or none; as `replacing`.
-
-    Raises:
-        DataError: as `replacing`.
-        OSError: as `replacing`.
-    """
-    stagings = [Staging(outputs.require_file(path)) for path in paths]
-    with ExitStack() as stack:
-        for staging in stagings:
-            stack.push(staging)  # before `hold`, so that a signal in between cannot leave it behind
-            staging.hold()
-            staging.new.touch()
-        yield [staging.new for staging in stagings]
-        for staging in stagings:
-            sync(staging.new)
-        _publish(stagings)
-
-
-def _publish(stagings: list[Staging]) -> None:
-    *first, last = stagings
+def _rename(source: Path, target: Path) -> bool:
+    """Rename a file or directory; return whether the name was free."""
     try:
-        for staging in first:
-            try:
-                staging.publish(keep_old=True)
-            except OSError as error:  # the caller names only the last output
-                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
-        last.publish()
-        for staging in stagings:
-            sync(staging.target.parent)
-    except BaseException:
-        if os.path.lexists(last.new):
-            for staging in first:
-                staging.withdraw()
-        raise
+        # The rename of a directory replaces an empty directory at most.
+        (os.rename if source.is_dir() else os.link)(source, target)
+    except OSError:
+        if os.path.lexists(target):
+            return False
+        os.replace(source, target)  # a file system without hard links
+    source.unlink(missing_ok=True)
+    return True
 
 
 @contextmanager
-def replacing_directory(
-    path: str | Path, check: Callable[[], None] = lambda: None, *errors: type[Exception]
-) -> Iterator[Path]:
-    """Yield a temporary directory, which replaces `path` if the block succeeds.
+def writing(
+    *paths: PathLike,
+    overwrite: bool = True,
+    inputs: Iterable[PathLike | int | None] = (),
+    kind: outputs.Kind = outputs.FILE,
+    finish: Callable[[], None] = lambda: None,
+) -> Iterator[list[Path]]:
+    """Hold outputs from the start of the work on them, and give them their names if it succeeds.
+
+    Yields temporary files, or directories, which are flushed to the disk and renamed: all or none. If the
+    block fails, they are removed and the outputs are unchanged. What was not there at the start is never
+    replaced: then the results stay beside the outputs, as ``NAME.new-1``. An output whose temporary file the
+    block removes stays as it is. For a symlink, its target is replaced, not the link.
 
     Args:
-        path: the directory.
-        check: raises an error if `path` may not be replaced; called before and after the block, since writing
-            takes time.
-        *errors: classes of a library's errors in the block that become a `DataError`, as the system's do.
+        *paths: the outputs.
+        overwrite: the outputs may exist.
+        inputs: see `bilm.io.outputs.refuse_inputs`.
+        kind: kind of the outputs.
+        finish: called under the lock after the block has succeeded and the results have their names.
 
     Raises:
-        DataError: the directory cannot be written: `path` is a file or a dangling symlink, another process is
-            writing it, or an error of the system.
+        DataError: an output is refused (see `bilm.io.outputs.check_output`), another process or thread is
+            writing it, or it appeared during the work; the message names the result's path.
+        OSError: from the file system; the caller adds the name of the output.
     """
-    failures = messages.os_errors_as(DataError, f"{path}: cannot be written", *errors)
-    with failures, Staging(outputs.require_directory(path)) as staging:
-        check()
-        staging.new.mkdir()
-        yield staging.new
-        check()
-        for inner in (*staging.new.rglob("*"), staging.new):
-            sync(inner)
-        staging.publish()
-        sync(staging.target.parent)
+    stagings = []
+    with ExitStack() as stack:
+        for path in paths:
+            check = partial(outputs.check_output, path, overwrite, inputs, kind)
+            stagings.append(Staging(outputs.require_kind(path, kind), check))
+            stack.push(stagings[-1])  # before `hold`, so that a signal in between cannot leave it behind
+            stagings[-1].hold()
+            (stagings[-1].new.touch if kind.is_ours is None else stagings[-1].new.mkdir)()
+        yield [staging.new for staging in stagings]
+        conflict = _publish([staging for staging in stagings if not staging.is_published])
+        finish()
+        if conflict is not None:
+            raise conflict
+
+
+def _publish(stagings: list[Staging]) -> DataError | None:
+    """Publish all outputs, put all aside if one has appeared meanwhile, or leave all unpublished.
+
+    Returns:
+        The error that says where the results are, if they were put aside.
+    """
+    for staging in stagings:
+        for path in (*staging.new.rglob("*"), staging.new):
+            sync(path)
+    try:
+        for staging in stagings:
+            try:
+                staging.publish(keep_old=staging is not stagings[-1])
+            except OSError as error:  # the caller names only one output
+                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
+        for staging in stagings:
+            sync(staging.target.parent)
+    except DataError as error:
+        results = ", ".join(str(staging.put_aside()) for staging in stagings)
+        return DataError(f"{error}; the result is in {results}")
+    except BaseException:
+        if not stagings[-1].is_published:
+            for staging in stagings:
+                staging.withdraw()
+        raise
+    return None
 
 
 def sync(path: Path) -> None:

@@ -31,32 +31,23 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
-_DEEPEST = 50  # nesting levels; our own files have five
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
 _LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
-    """Decode JSON; deep nesting and repeated keys in an object are errors.
+    """Decode JSON; a repeated key in an object is an error.
 
     Integers of more than 64 bits become floats, as in JavaScript.
 
     Raises:
-        ValueError: the text is not JSON, is nested too deep, or repeats a key.
+        ValueError: the text is not JSON, is nested too deep for Python, or repeats a key.
     """
-    too_deep = f"objects or lists nested more than {_DEEPEST} deep"
     try:
-        value = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
+        return json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
-        raise ValueError(too_deep) from None
-    level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(_DEEPEST):
-        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [inner for values in inside for inner in values if isinstance(inner, (dict, list))]
-        if not level:
-            return value
-    raise ValueError(too_deep)
+        raise ValueError("objects or lists nested too deep") from None
 
 
 def _integer(digits: str) -> float:

@@ -50,7 +50,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception]) -> Iterator[None]:
-    """Convert errors of the system to a `BilmError`.
+    """Convert errors of the system to a `BilmError`; a `BilmError` is raised unchanged.
 
     Args:
         failure: class of the error to raise.
@@ -63,6 +63,8 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
+    except BilmError:
+        raise
     except errors as error:
         # TensorFlow prefixes the messages of failed writes with internal names.
         raise failure(f"{subject}: {reason(error).rpartition('; ')[2]}") from error

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from bilm.errors import BilmError, DataError
 from bilm.io import STDIN, PathLike, messages
@@ -59,85 +60,67 @@ def read_file(path: PathLike, failure: type[BilmError], or_pipe: bool = False) -
         return Path(path).read_bytes()
 
 
-def check_output(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
-    """Refuse an output file that cannot be written, or that would overwrite something else.
+class Kind(NamedTuple):
+    """Kind of an output.
 
-    Args:
-        path: the file.
-        overwrite: the file may exist.
-        inputs: see `refuse_inputs`.
-
-    Raises:
-        DataError: the file is refused; gives the reason.
+    Attributes:
+        name: name in messages, such as "a SavedModel".
+        is_ours: returns whether a directory contains such an output and nothing else; None for a file.
     """
-    target = require_file(path)
-    _require_parent(path)
-    refuse_inputs(path, inputs)
-    _require_overwrite(path, overwrite or not target.exists())
+
+    name: str
+    is_ours: Callable[[Path], bool] | None = None
 
 
-def check_directory_output(
-    path: PathLike,
-    overwrite: bool,
-    inputs: Iterable[PathLike | int | None],
-    is_ours: Callable[[Path], bool],
-    kind: str,
+FILE = Kind("a file")
+
+
+def check_output(
+    path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = (), kind: Kind = FILE
 ) -> None:
-    """Refuse an output directory that cannot be created, or that would overwrite something else.
+    """Refuse an output that cannot be written, or that would overwrite something else.
 
     Args:
-        path: the directory; it may exist if it is empty.
-        overwrite: the directory may contain an output of the same kind and nothing else.
+        path: the file or directory; an empty directory may exist.
+        overwrite: the output may exist; a directory only if it contains an output of the kind and nothing
+            else.
         inputs: see `refuse_inputs`.
-        is_ours: returns whether a directory contains such an output and nothing else.
-        kind: kind of output, such as "a SavedModel".
+        kind: kind of the output.
 
     Raises:
-        DataError: the directory is refused; gives the reason.
+        DataError: the output is refused; gives the reason.
     """
-    target = require_directory(path)
+    target = require_kind(path, kind)
     _require_parent(path)
     with messages.os_errors_as(DataError, f"{path}: cannot be read"):
-        if not target.exists() or not any(target.iterdir()):
-            return
-        if not is_ours(target):
+        exists = is_there(target)
+        if exists and kind.is_ours is not None and not kind.is_ours(target):
             raise DataError(
-                f"{path}: exists and is not {kind} that bilm wrote, with nothing else in it; "
+                f"{path}: exists and is not {kind.name} that bilm wrote, with nothing else in it; "
                 "give another name"
             )
     refuse_inputs(path, inputs)
-    _require_overwrite(path, overwrite)
-
-
-def _require_overwrite(path: PathLike, overwrite: bool) -> None:
-    if not overwrite:
+    if exists and not overwrite:
         raise DataError(f"{path}: exists; overwrite=True replaces it")
 
 
-def require_file(path: PathLike) -> Path:
-    """Return the path of an output file with all symlinks resolved.
+def is_there(target: Path) -> bool:
+    """Return whether an output exists: a file, or a directory that is not empty."""
+    return any(target.iterdir()) if target.is_dir() else target.exists()
+
+
+def require_kind(path: PathLike, kind: Kind) -> Path:
+    """Return the path of an output with all symlinks resolved.
 
     Raises:
-        DataError: the path is not a file, or is a dangling symlink.
+        DataError: the path is something other than a file, or for other kinds a directory, or is a dangling
+            symlink.
     """
-    return _require_kind(path, stat.S_IFREG)
-
-
-def require_directory(path: PathLike) -> Path:
-    """Return the path of an output directory with all symlinks resolved.
-
-    Raises:
-        DataError: the path is not a directory, or is a dangling symlink.
-    """
-    return _require_kind(path, stat.S_IFDIR)
-
-
-def _require_kind(path: PathLike, kind: int) -> Path:
-    status = _stat(path)
+    status, wanted = _stat(path), stat.S_IFREG if kind.is_ours is None else stat.S_IFDIR
     if status is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
-    if status is not None and stat.S_IFMT(status.st_mode) != kind:
-        raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[kind]} to write")
+    if status is not None and stat.S_IFMT(status.st_mode) != wanted:
+        raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[wanted]} to write")
     return Path(os.path.realpath(path))
 
 

@@ -1,6 +1,5 @@
 """Reading members of a ZIP archive without unpacking them to disk."""
 
-import re
 import struct
 import zipfile
 import zlib
@@ -29,7 +28,6 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, LookupError, OverflowError, RuntimeError),
 )
-_OUTSIDE = re.compile(r"(^|[/\\])\.\.([/\\]|$)|^[/\\]|^[A-Za-z]:")
 
 
 class ZipArchive:
@@ -46,8 +44,7 @@ class ZipArchive:
         sizes: declared sizes of the members in bytes, by name; without directories.
 
     Raises:
-        DataError: the archive cannot be read, is damaged, or has a member whose name leads out of it or is
-            repeated.
+        DataError: the archive cannot be read, is damaged, or has several members of one name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,8 +52,6 @@ class ZipArchive:
         with self._opened() as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
         self.sizes = {member.filename: member.file_size for member in members}
-        for name in filter(_OUTSIDE.search, self.sizes):
-            raise DataError(f"{path}: its member {name!r:.80} lies outside of the archive; do not use it")
         if len(self.sizes) < len(members):
             raise DataError(f"{path}: the archive has several members of the same name")
 

@@ -1,6 +1,5 @@
 """A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which runs without bilm."""
 
-import functools
 import os
 import re
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import portable
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, outputs
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -114,7 +113,7 @@ def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike
         raise DataError(
             f"{path}: TensorFlow cannot load a SavedModel from a path with [ or \\ in it; give another name"
         )
-    outputs.check_directory_output(path, overwrite, inputs, _is_ours, "a SavedModel")
+    outputs.check_output(path, overwrite, inputs, _SAVED_MODEL)
 
 
 def _is_ours(directory: Path) -> bool:
@@ -125,6 +124,9 @@ def _is_ours(directory: Path) -> bool:
     graph = directory / "saved_model.pb"
     data = graph.read_bytes() if graph.is_file() else b""
     return all(name in data for name in _NAMES)
+
+
+_SAVED_MODEL = outputs.Kind("a SavedModel", _is_ours)
 
 
 def write_saved_model(
@@ -149,6 +151,6 @@ def write_saved_model(
         for dtype in (tf.int32, tf.int64)
     }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
-    check = functools.partial(check_saved_model, directory, overwrite)
-    with atomic.replacing_directory(directory, check, tf.errors.OpError) as temporary:
+    failures = messages.os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError)
+    with failures, atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL) as (temporary,):
         tf.saved_model.save(model, str(temporary), signatures=signatures)

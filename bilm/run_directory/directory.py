@@ -89,7 +89,7 @@ class RunDirectory:
                 files.mark(run.path, users_files)
                 for name in wanted.keys() - users_files:
                     run._write(name, wanted[name])
-        except CheckpointError:
+        except BaseException:  # also of a signal
             run.discard_unsaved()
             raise
         return run
@@ -107,7 +107,7 @@ class RunDirectory:
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
 
     def _write(self, name: str, data: bytes) -> None:
-        with atomic.replacing(self.path / name) as file:
+        with atomic.writing(self.path / name) as (file,):
             file.write_bytes(data)
 
     @classmethod

@@ -93,7 +93,7 @@ class CheckpointIndex:
         return self.state_file.exists() or bool(self.steps())
 
     def make_newest(self, step: int, obsolete: Collection[int] = ()) -> None:
-        """Record a written checkpoint as the newest, and remove obsolete ones.
+        """Record a written checkpoint as the newest; remove obsolete ones and those without an index.
 
         Raises:
             OSError: a file cannot be written or removed.
@@ -101,12 +101,14 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with atomic.replacing(self.state_file) as file:
+        with atomic.writing(self.state_file) as (file,):
             file.write_text("\n".join(lines) + "\n")
-        for prefix in map(self.prefix, obsolete):
-            # The index first: without it there is no checkpoint.
-            files = [file for file in outputs.run_files(self.path) if file.name.startswith(f"{prefix.name}.")]
-            for file in sorted(files, key=lambda file: file.suffix != ".index"):
+        files = [file for file in outputs.run_files(self.path) if file.name.startswith("model.ckpt-")]
+        kept = {file.stem for file in files if file.suffix == ".index"}
+        kept -= {self.prefix(step).name for step in obsolete}
+        # The index first: without it there is no checkpoint.
+        for file in sorted(files, key=lambda file: file.suffix != ".index"):
+            if file.stem not in kept:
                 file.unlink(missing_ok=True)
 
 
@@ -169,8 +171,12 @@ def require_room(
         raise CheckpointError(
             f"{path}: already holds a run; "
             + ("continue it with `bilm restart`, " if has_options else "its options.json is missing; ")
-            + "give another `save_dir`, or "
-            + ("replace it with overwrite=True" if is_ours else f"remove it (it has no {MARK_FILE})")
+            + "give another directory, or "
+            + (
+                "`bilm train` with overwrite=True replaces it"
+                if is_ours
+                else f"remove it (it has no {MARK_FILE})"
+            )
         )
     existing = [file for file in inputs if file.exists()]
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
@@ -196,7 +202,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    with atomic.replacing(path / MARK_FILE) as file:
+    with atomic.writing(path / MARK_FILE) as (file,):
         file.write_text(json.dumps({"written_by": WRITER, "users_files": sorted(users_files)}) + "\n")
 
 

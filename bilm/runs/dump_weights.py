@@ -2,11 +2,10 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, WeightsError, checked
-from bilm.io import PathLike, atomic, outputs
+from bilm.errors import ArgumentError, BilmError, DataError, WeightsError, checked
+from bilm.io import PathLike, atomic, messages, outputs
 from bilm.options import Options
 from bilm.options.file import read_options
 from bilm.run_directory.files import vocabulary_files
@@ -82,16 +81,17 @@ def dump_weights(
     vocabulary, text = None, _options_text(stored.options)
     if outfile is not None:
         file = Path(outfile)
+        outputs.require_kind(file, outputs.FILE)
         options_file = _options_file(file, text)
-        if outputs.require_file(file) == outputs.require_file(options_file):
+        if outputs.require_kind(options_file, outputs.FILE) == file.resolve():
             raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
-        outputs.check_output(file, overwrite, inputs)
-        outputs.check_output(options_file, True, inputs)  # an existing file is compared below
+        beside = {} if _holds(options_file, text) else {options_file: text}
+        for output in (file, *beside):
+            outputs.check_output(output, overwrite, inputs)
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
-        check = partial(outputs.check_directory_output, directory, overwrite, inputs, _is_ours, "a model")
-        check()
+        outputs.check_output(directory, overwrite, inputs, _MODEL)
         vocabulary = stored.require_vocabulary(vocab_file, with_characters=False)
         stored.check_vocabulary(vocabulary)
         distribution.require_size(vocabulary, stored.n_predicted, stored.source)
@@ -101,11 +101,12 @@ def dump_weights(
     names = [name for name in stored.names if name.own in arrays and (with_softmax or not name.is_softmax)]
     n_values = sum(arrays[name.own].size for name in names)
     if vocabulary is None:
-        outputs.check_output(options_file, overwrite or _holds(options_file, text))
-        write_hdf5(file, arrays, names, {options_file: text})
+        write_hdf5(file, arrays, names, beside, overwrite)
     else:
         card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
-        with atomic.replacing_directory(directory, check) as temporary:
+        failures = messages.os_errors_as(DataError, f"{directory}: cannot be written")
+        held = atomic.writing(directory, overwrite=overwrite, inputs=inputs, kind=_MODEL)
+        with failures, held as (temporary,):
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)
@@ -185,3 +186,6 @@ def _is_ours(directory: Path) -> bool:
         return False
     text = _rewritten(directory / OPTIONS_NAME)
     return text is not None and _holds(directory / OPTIONS_NAME, text)
+
+
+_MODEL = outputs.Kind("a model", _is_ours)

@@ -167,7 +167,7 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
         "# bilm train --config run.toml --save-dir NEW",
         *toml_lines({"written_by": records.WRITER, **arguments}),
     ]
-    with _written(path), atomic.replacing(path / records.ARGUMENTS_FILE) as file:
+    with _written(path), atomic.writing(path / records.ARGUMENTS_FILE) as (file,):
         file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
 
 

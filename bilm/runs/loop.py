@@ -88,8 +88,8 @@ def run_to_end(call: TrainingCall, save_dir: Path, training: "TrainingRun") -> T
 def _tell_size(training: "TrainingRun") -> None:
     """Report memory and disk needed by the model; warn if there is too little."""
     reporter, settings, n_bytes = training.reporter, training.settings, training.trainer.n_bytes
-    memory = memory_bytes()
-    free = shutil.disk_usage(next(path for path in training.run.path.parents if path.exists())).free
+    memory, path = memory_bytes(), training.run.path
+    free = shutil.disk_usage(next(place for place in (path, *path.parents) if place.exists())).free
     # The layers' activations come on top, and TensorFlow itself.
     needed = n_bytes + 4 * training.trainer.model.count_params()
     reporter.say(
@@ -269,7 +269,7 @@ class TrainingRun:
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.trainer.workers.worker
         aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
-        with contextlib.suppress(OSError), atomic.replacing(aside) as file:  # the disk may be full
+        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -86,17 +85,24 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
             Unicode text), or the file cannot be written.
         DataError: `path` is not a file, or is a dangling symlink.
     """
-    path, lines = Path(path), []
+    data = vocabulary_text(words, path)
+    failures = messages.os_errors_as(VocabularyError, f"{path}: cannot be written")
+    with failures, atomic.writing(path) as (temporary,):
+        temporary.write_bytes(data)
+
+
+def vocabulary_text(words: Iterable[str], path: PathLike) -> bytes:
+    """Return the content of a vocabulary file; `path` is its name in errors.
+
+    Raises:
+        VocabularyError: a word could not be read back unchanged.
+    """
+    words = list(words)
     for word in words:
         is_text = word.encode("utf-8", "ignore").decode() == word
         if word.split() != [word] or word == SKIPPED_LINE or not is_text:
             raise VocabularyError(f"{path}: {word!r:.80} cannot be a word of a vocabulary file")
-        lines.append(f"{word}\n")
-    with (
-        messages.os_errors_as(VocabularyError, f"{path}: cannot be written"),
-        atomic.replacing(path) as temporary,
-    ):
-        temporary.write_bytes("".join(lines).encode())
+    return "".join(f"{word}\n" for word in words).encode()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
 import math
+import operator
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import BinaryIO
 
 import h5py
 import numpy as np
-from h5py import h5d, h5z
+from h5py import h5d, h5t, h5z
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
@@ -56,6 +57,7 @@ _MOST_PROBLEMS = 100  # lines of a message
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
+_CHECKSUM_BYTES = 4
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
@@ -151,7 +153,8 @@ def is_array(item: object) -> bool:
     """Return True if an item is an array of floats that is stored in the file itself."""
     if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
-    return item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
+    is_float = item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
+    return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
 def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
@@ -172,8 +175,10 @@ def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
 def _storage_problem(dataset: h5py.Dataset) -> str | None:
     """Describe a problem that HDF5 does not detect, if any: missing data, or chunks of a wrong size."""
     properties = dataset.id.get_create_plist()
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    if filters != [known for known in _FILTERS if known in filters]:
+    pipeline = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+    filters = [code for code, *_ in pipeline]
+    is_reordered = h5z.FILTER_SHUFFLE in filters and pipeline[0][2] != (dataset.dtype.itemsize,)
+    if is_reordered or filters != [known for known in _FILTERS if known in filters]:
         return "has other filters than shuffle, deflate and checksums; write it again without them"
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     is_compressed = h5z.FILTER_DEFLATE in filters
@@ -183,15 +188,19 @@ def _storage_problem(dataset: h5py.Dataset) -> str | None:
         return None
     chunks: list[h5d.StoreInfo] = []
     dataset.id.chunk_iter(chunks.append)
-    n_stored = len({chunk.chunk_offset for chunk in chunks})
+    grid = [range(0, *sizes) for sizes in zip(dataset.shape, dataset.chunks, strict=True)]
+    places = {chunk.chunk_offset for chunk in chunks}
+    n_stored = sum(all(map(operator.contains, grid, place)) for place in places)
     if n_stored != _n_chunks(dataset):
         return f"only {n_stored:,} of its {_n_chunks(dataset):,} chunks are there"
-    if is_compressed:
-        # A chunk that deflate did not make smaller is stored plain, with deflate's bit set in its mask.
-        skipped = 1 << filters.index(h5z.FILTER_DEFLATE)
-        sizes = (_inflated(dataset, chunk) for chunk in chunks if not chunk.filter_mask & skipped)
-        if any(size != _chunk_bytes(dataset) for size in sizes):
-            return f"a chunk of it does not decompress to its {_chunk_bytes(dataset):,} bytes"
+    # A chunk that deflate did not make smaller is stored plain, with deflate's bit alone in its mask.
+    skipped = 1 << filters.index(h5z.FILTER_DEFLATE) if is_compressed else 0
+    n_plain = _chunk_bytes(dataset) + _CHECKSUM_BYTES * (h5z.FILTER_FLETCHER32 in filters)
+    for chunk in chunks:
+        is_plain = chunk.filter_mask == skipped and chunk.size == n_plain
+        is_deflated = is_compressed and not chunk.filter_mask
+        if not is_plain and not (is_deflated and _inflated(dataset, chunk) == _chunk_bytes(dataset)):
+            return f"a chunk of it does not hold its {_chunk_bytes(dataset):,} bytes"
     return None
 
 
@@ -244,7 +253,8 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
     return numbers
 
 
-_OVERHEAD = 1 << 16  # bytes besides the arrays, for some dozens of arrays
+_OVERHEAD = 1 << 18  # bytes besides the arrays, for some dozens of arrays
+_MOST_OF_CHUNK = 1 << 20  # bytes, the size of HDF5's cache of chunks
 _VECTORS = "embedding"
 
 
@@ -263,6 +273,7 @@ def write_hdf5(
     arrays: Arrays,
     names: Iterable[WeightName],
     beside: Mapping[Path, str] | None = None,
+    overwrite: bool = True,
 ) -> None:
     """Write arrays under their HDF5 names, read them back, and only then give the file its name.
 
@@ -271,6 +282,7 @@ def write_hdf5(
         arrays: arrays by bilm's names.
         names: names of the arrays to write.
         beside: text files to write with the weights, by path; either all files are written or no file is.
+        overwrite: the files may exist.
 
     Raises:
         WeightsError: a file cannot be written, or reads back differently.
@@ -278,7 +290,7 @@ def write_hdf5(
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
     failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.replacing_together(*beside, path) as (*files, temporary):
+    with failures, atomic.writing(*beside, path, overwrite=overwrite) as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -319,12 +331,15 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
         WeightsError: the file cannot be written.
     """
     failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.replacing(path) as temporary:
+    with failures, atomic.writing(path) as (temporary,):
         _write_arrays(temporary, {_VECTORS: vectors})
 
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
-    atomic.require_room(path.parent, _OVERHEAD + sum(4 * array.size for array in arrays.values()))
+    """Write arrays with a checksum for each chunk, which every HDF5 library verifies as it reads."""
+    atomic.require_room(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
-            file.create_dataset(name, data=array, dtype="float32")
+            n_chunks = -(-4 * array.size // _MOST_OF_CHUNK)
+            chunks = (-(-len(array) // n_chunks), *array.shape[1:])
+            file.create_dataset(name, data=array, dtype="float32", chunks=chunks, fletcher32=True)

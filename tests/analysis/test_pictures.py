@@ -19,8 +19,8 @@ from tests.helpers import figure_of, markup_of
 pytest.importorskip("plotly")
 pytest.importorskip("matplotlib")
 
-HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$"
-ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$"
+HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$ \ufeffy"
+ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$ \\ufeffy"
 LINE = Style("solid", 1.0, "circle", 4.0)
 
 

@@ -41,6 +41,7 @@ def test_overwrites_only_when_told(trained, tmp_path):
     dump(trained, weights)
     dump(trained, tmp_path / "again.hdf5")  # the same options may be there
     command = ("dump-weights", "--save-dir", trained, "--outfile")
+    assert refuse(*command, ".") == ".: is a directory; give the name of a file to write"
     weights.write_text("damaged")
     assert refuse(*command, weights) == f"{weights}: exists; --overwrite replaces it"
     dump(trained, weights, "--overwrite")

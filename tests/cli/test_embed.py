@@ -219,6 +219,17 @@ def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
+def test_flipped_bit_in_parquet_is_found(shorter, tmp_path):
+    run("embed", shorter, tmp_path / "out", *MODEL, *PARQUET, "--top", "--dtype", "float32")
+    (part,) = (tmp_path / "out").glob("*.parquet")
+    damaged = bytearray(part.read_bytes())
+    (vectors, *_) = parquet_output.vectors_of(table_of(part)["vectors"])
+    damaged[damaged.index(vectors.tobytes())] ^= 1
+    part.write_bytes(damaged)
+    with pytest.raises(OSError, match="CRC"):
+        parquet_output.pq.read_table(part, page_checksum_verification=True)
+
+
 def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
@@ -227,6 +238,21 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     message = refuse("embed", shorter, tmp_path / "out", *MODEL, *PARQUET)
     assert "out: cannot be written: " in message and message.endswith("No space left on device")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
+
+
+def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_path, monkeypatch):
+    out, close = tmp_path / "out", parquet_output.pq.ParquetWriter.close
+
+    def meanwhile(writer):
+        out.mkdir(exist_ok=True)
+        (out / "notes.txt").write_text("another's")
+        close(writer)
+
+    monkeypatch.setattr(parquet_output.pq.ParquetWriter, "close", meanwhile)
+    message = refuse("embed", shorter, out, *MODEL, *PARQUET)
+    assert message == f"{out}: appeared during the work and stays as it is; the result is in {out}.new-1"
+    assert snapshot(out) == {"notes.txt": b"another's"}
+    assert table_of(f"{out}.new-1").num_rows == 13
 
 
 # --- what is refused --------------------------------------------------------------------------------

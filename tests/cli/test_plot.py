@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from bilm.analysis.curves import curves_picture, load_curves
+from bilm.io.atomic import writing
 from tests.helpers import figure_of, markup_of, python, refuse, run
 from tests.records import heldout_line, train_line, write_lines
 
@@ -89,7 +90,9 @@ def test_of_several_runs_one_curve_is_drawn(noted, tmp_path):
 
 def test_bad_input(noted, tmp_path):
     outfile, begun = tmp_path / "a.png", record(tmp_path / "begun", train_line(20))
-    for directory, n_records in ((tmp_path / "none", "no"), (begun, "one")):
+    (tmp_path / "empty").mkdir()
+    assert refuse("plot", tmp_path / "none") == f"{tmp_path / 'none'}: no such directory"
+    for directory, n_records in ((tmp_path / "empty", "no"), (begun, "one")):
         message = (
             f"{directory}: has {n_records} record in metrics.jsonl, and a curve needs two; training writes "
             "one every --log-every steps and at each validation"
@@ -100,6 +103,13 @@ def test_bad_input(noted, tmp_path):
     assert refuse("plot", lost) == "lost: no perplexity in metrics.jsonl is a number"
     assert "--overwrite needs --outfile" in refuse("plot", noted, "--overwrite", status=2)
     assert "give RUN... once, as an argument or as --model" in refuse("plot", "--outfile", outfile, status=2)
+
+
+def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
+    outfile = tmp_path / "a.html"
+    with writing(outfile):
+        message = refuse("plot", noted, "--outfile", outfile)
+    assert message.startswith(f"{outfile}: is being written by host ")
 
 
 def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path):

@@ -131,6 +131,14 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
 
 
+def test_run_is_not_replaced_by_a_restart(trained, run_copy):
+    message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--save-to", run_copy)
+    assert message == (
+        f"{run_copy}: already holds a run; continue it with `bilm restart`, give another directory, or "
+        "`bilm train` with --overwrite replaces it"
+    )
+
+
 def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary, tmp_path):
     folder = tmp_path / "dump"
     folder.mkdir()

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 import re
 import tomllib
 
@@ -88,11 +89,20 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
     written = json.loads((tmp_path / "run" / "options.json").read_text())
     assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)
     assert '"seed": 2' in (tmp_path / "run" / "calls.jsonl").read_text()
-    dry = run("train", "--config", file, "--save-dir", "none", "--options", smallest_file(), "--dry-run")
-    assert "seed:" not in dry and not (tmp_path / "none").exists()
+    before = {*os.listdir("/")}
+    dry = run("train", "--config", file, "--save-dir", "/", "--options", smallest_file(), "--dry-run")
+    assert "seed:" not in dry and {*os.listdir("/")} == before
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
+
+
+def test_file_of_arguments_is_not_lost(run_copy):
+    before, file = snapshot(run_copy), run_copy / "run.toml"
+    message = refuse("train", "--config", file, "--save-dir", run_copy, "--overwrite")
+    assert message == f"{file}: it is an input and would be lost; give another name"
+    assert snapshot(run_copy) == before
+    assert "nothing left to do" in run("train", "--config", file, "--save-dir", run_copy, "--resume")
 
 
 # --- test -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bilm.data import corpus
 from tests.helpers import invoke, refuse, run
 
 TEXT = "the cat saw the dog\n\nthe dog saw a cat\r\nthe zebra\n"
@@ -28,6 +29,30 @@ def test_build_and_check(text, tmp_path):
     output = run("vocab", "check", outfile, "--train-prefix", text, "--max-characters", 4)
     assert "6 of 12 words of the corpus are out of vocabulary (50.00%)" in output
     assert "more than 2 bytes" in output
+
+
+@pytest.mark.parametrize("is_other_build", [True, False], ids=["another build", "another program"])
+def test_of_two_builds_one_is_refused_and_no_file_is_lost(text, tmp_path, monkeypatch, is_other_build):
+    outfile, read = tmp_path / "vocab.txt", corpus.read_sentences
+    build = ("vocab", "build", "--train-prefix", text, "--outfile", outfile)
+
+    def meanwhile(*arguments):
+        monkeypatch.undo()
+        if is_other_build:
+            assert f"{outfile}: is being written by host" in refuse(*build)
+        else:
+            outfile.write_text("another's")
+        return read(*arguments)
+
+    monkeypatch.setattr(corpus, "read_sentences", meanwhile)
+    if is_other_build:
+        run(*build)
+        return
+    result = tmp_path / "vocab.txt.new-1"
+    assert (
+        refuse(*build) == f"{outfile}: appeared during the work and stays as it is; the result is in {result}"
+    )
+    assert outfile.read_text() == "another's" and result.read_text().startswith("<S>\n")
 
 
 def test_build_does_not_write_over_its_corpus(text, tmp_path):

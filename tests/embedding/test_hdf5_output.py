@@ -120,15 +120,17 @@ def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):
         embed(out, interrupted(lines[:16]), resume=True, **form)
     assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, second)]
     assert not out.exists()
-    (parts(out)[0].parent / "part-unfinished.tmp").write_text("of a process that was killed")
+    parts_directory = parts(out)[0].parent
+    (parts_directory / "part-unfinished.tmp").write_text("of a process that was killed")
     report = embed(out, lines, resume=True, **form)
     assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, second + 5)
     embed(tmp_path / "whole.hdf5", lines, **form)
     assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "whole.hdf5"]
-    before = out.read_bytes()
+    before = snapshot(tmp_path)
+    parts_directory.mkdir()
     assert embed(out, lines, resume=True, **form).n_kept == 27
-    assert out.read_bytes() == before
+    assert snapshot(tmp_path) == before
 
 
 def test_resume_goes_on_with_a_longer_text(out, tmp_path):
@@ -222,6 +224,28 @@ def test_a_writer_that_was_checked_before_the_other_finished_is_refused(out):
     with pytest.raises(DataError, match="exists; overwrite=True replaces it"):
         embed(out, ["another text"])
     assert len(read(out)) == 25
+
+
+def test_file_that_appeared_stays_and_vectors_are_beside_it(out, tmp_path):
+    def lines():
+        yield from LINES
+        out.write_text("another's")
+
+    with pytest.raises(
+        DataError, match=f"^{out}: appeared during the work .*; the result is in {out}.new-1$"
+    ):
+        embed(out, lines())
+    assert out.read_text() == "another's" and len(read(f"{out}.new-1")) == 25
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "out.hdf5.new-1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_parts_directory_of_another_user_is_not_taken_over(out):
+    directory = out.with_name("out.hdf5.parts")
+    directory.mkdir()
+    os.chown(directory, 12345, -1)
+    with pytest.raises(DataError, match=f"{directory}: belongs to another user"):
+        embed(out, resume=True)
 
 
 def test_files_of_the_users_stay(out):

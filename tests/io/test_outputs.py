@@ -14,8 +14,8 @@ import pytest
 
 from bilm.cli.process import StopRequests
 from bilm.errors import DataError
-from bilm.io.atomic import FileLock, HeldError, replacing, replacing_directory, replacing_together
-from bilm.io.outputs import check_output
+from bilm.io.atomic import FileLock, HeldError, writing
+from bilm.io.outputs import FILE, Kind, check_output
 from bilm.models.saved_model import check_saved_model
 from tests.helpers import python, snapshot
 
@@ -168,13 +168,16 @@ def test_inputs_in_a_saved_model(saved, tmp_path):
 # --- whole or not at all, under a lock ------------------------------------------------------------
 
 
-def write(path):
-    with replacing(path) as temporary:
+DIRECTORY = Kind("a directory of tests", lambda path: "foreign" not in os.listdir(path))
+
+
+def write(path, **settings):
+    with writing(path, **settings) as (temporary,):
         temporary.write_text("new")
 
 
-def write_directory(path):
-    with replacing_directory(path) as temporary:
+def write_directory(path, **settings):
+    with writing(path, kind=DIRECTORY, **settings) as (temporary,):
         (temporary / "file").write_text("new")
 
 
@@ -184,7 +187,7 @@ def test_a_file_takes_its_place_when_the_block_succeeds(tmp_path):
     write(path)
     os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
+    with pytest.raises(KeyboardInterrupt), writing(path) as (temporary,):
         temporary.write_text("half")
         raise KeyboardInterrupt
     assert snapshot(tmp_path) == {"file": b"new"}
@@ -206,13 +209,14 @@ def test_all_of_several_files_take_their_places_or_none(tmp_path, monkeypatch, t
         (tmp_path / name).write_text("old")
     before = snapshot(tmp_path)
 
-    def fail(source, target, replace=os.replace):
+    def fail(rename, source, target):
         if Path(target).name == failing and Path(source).name == "new":
             raise OSError(errno.EBUSY, "busy")
-        replace(source, target)
+        rename(source, target)
 
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="busy"), replacing_together(tmp_path / "first", tmp_path / "second"):
+    for name in ("link", "replace"):
+        monkeypatch.setattr(os, name, partial(fail, getattr(os, name)))
+    with pytest.raises(OSError, match="busy"), writing(tmp_path / "first", tmp_path / "second"):
         pass
     assert snapshot(tmp_path) == before
 
@@ -246,6 +250,55 @@ def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch, n_rena
     assert snapshot(tmp_path) == {"one": b"(directory)", "one/file": b"old"}
 
 
+# --- what appears meanwhile -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_file_that_appeared_stays_and_results_are_beside_it(tmp_path, monkeypatch, has_links):
+    def no_links(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    (tmp_path / "out.new-1").write_text("mine")
+    finished = []
+    results = f"{tmp_path}/beside.new-1, {tmp_path}/out.new-2"
+    with pytest.raises(DataError, match=f"^{tmp_path}/out: appeared during .*; the result is in {results}$"):
+        paths = tmp_path / "beside", tmp_path / "out"
+        with writing(*paths, overwrite=True, finish=lambda: finished.append(1)) as files:
+            for file in files:
+                file.write_text("new")
+            (tmp_path / "out").write_text("another's")
+    assert finished
+    content = {"out": b"another's", "out.new-1": b"mine", "out.new-2": b"new", "beside.new-1": b"new"}
+    assert snapshot(tmp_path) == content
+    write(tmp_path / "new")
+    assert snapshot(tmp_path) == content | {"new": b"new"}
+
+
+def test_directory_that_appeared_or_was_changed_stays(tmp_path):
+    path = tmp_path / "out"
+    path.mkdir()
+    for number, overwrite in ((1, False), (2, True)):
+        with pytest.raises(DataError, match=rf"^{path}: .*; the result is in {path}\.new-{number}$"):
+            with writing(path, overwrite=overwrite, kind=DIRECTORY) as (temporary,):
+                (temporary / "file").write_text("new")
+                (path / "foreign").write_text("another's")
+        assert snapshot(tmp_path / f"out.new-{number}") == {"file": b"new"}
+        assert (path / "foreign").read_text() == "another's"
+        (path / "foreign").rename(path / "ours")
+        with pytest.raises(DataError, match="exists"), writing(path, overwrite=False, kind=DIRECTORY):
+            raise AssertionError
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.new-1", "out.new-2"]
+
+
+def test_output_whose_temporary_file_is_removed_stays(tmp_path):
+    (tmp_path / "out").write_text("old")
+    with writing(tmp_path / "out") as (temporary,):
+        temporary.unlink()
+    assert snapshot(tmp_path) == {"out": b"old"}
+
+
 # --- what killed processes leave ------------------------------------------------------------------------
 
 HEAD = "import os, sys; from pathlib import Path; from bilm.io.atomic import *\n"
@@ -257,11 +310,11 @@ def killed(code, *arguments):
     assert python("-c", HEAD + code + tail, *arguments).returncode == -9
 
 
-HALF_A_FILE = "context = replacing(Path(sys.argv[1])); context.__enter__().write_text('half')"
+HALF_A_FILE = "context = writing(Path(sys.argv[1])); context.__enter__()[0].write_text('half')"
 BETWEEN_RENAMES = """
 def replace(source, target): os.kill(os.getpid(), 9)
 os.replace = replace
-with replacing_directory(Path(sys.argv[1])):
+with writing(Path(sys.argv[1]), kind=outputs.Kind("any", lambda path: True)):
     pass
 """
 
@@ -287,7 +340,7 @@ def test_a_directory_whose_replacement_was_killed_gets_its_name_back(tmp_path):
     killed(BETWEEN_RENAMES, tmp_path / "one")
     assert not (tmp_path / "one").exists()
     with pytest.raises(ValueError, match="fails too"):
-        with replacing_directory(tmp_path / "one"):
+        with writing(tmp_path / "one", kind=DIRECTORY):
             raise ValueError("fails too")
     assert snapshot(tmp_path) == {"one": b"(directory)", "one/file": b"old"}
 
@@ -295,13 +348,13 @@ def test_a_directory_whose_replacement_was_killed_gets_its_name_back(tmp_path):
 HELD = f"is being written by host .*, process {os.getpid()}; wait for it to finish, or give another name"
 
 
-@pytest.mark.parametrize("kind", [replacing, replacing_directory])
+@pytest.mark.parametrize("kind", [FILE, DIRECTORY], ids=["file", "directory"])
 def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path, kind):
-    with kind(tmp_path / "out") as first:
-        if kind is replacing:
+    with writing(tmp_path / "out", kind=kind) as (first,):
+        if kind is FILE:
             first.write_text("first")
         with pytest.raises(DataError, match=f"^{tmp_path}/out: {HELD}$"):
-            with kind(tmp_path / "out"):
+            with writing(tmp_path / "out", kind=kind):
                 raise AssertionError
         assert first.exists()
     assert list(snapshot(tmp_path)) == ["out"]
@@ -324,6 +377,36 @@ def test_what_is_not_ours_stays(tmp_path, name):
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_directory_of_another_user_is_not_taken_over(tmp_path):
+    place = tmp_path / ".file.tmp"
+    place.mkdir()
+    (place / "lock").touch()
+    os.chown(place, 12345, -1)
+    with pytest.raises(DataError, match=f"^{place}: belongs to another user, who may be writing file; "):
+        write(tmp_path / "file")
+    assert snapshot(tmp_path) == {".file.tmp": b"(directory)", ".file.tmp/lock": b""}
+
+
+def test_temporary_files_are_private(tmp_path):
+    with writing(tmp_path / "file"):
+        assert stat.S_IMODE((tmp_path / ".file.tmp").stat().st_mode) == 0o700
+
+
+def test_directory_that_another_writer_just_removed_is_not_in_the_way(tmp_path, monkeypatch):
+    place, lstat = tmp_path / ".file.tmp", Path.lstat
+    place.mkdir()
+
+    def removed(path):
+        if path == place and path.exists():
+            path.rmdir()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", removed)
+    write(tmp_path / "file")
+    assert snapshot(tmp_path) == {"file": b"new"}
+
+
 def was_told_to_end(moment, paths):
     """Replace files; a signal comes before or behind a call that moves files, if there are so many."""
     n_calls, is_told = 0, False
@@ -342,21 +425,23 @@ def was_told_to_end(moment, paths):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch, StopRequests(saves=False), suppress(KeyboardInterrupt):
-        for name in ("mkdir", "rename", "replace", "rmdir", "unlink"):
+        for name in ("mkdir", "link", "rename", "replace", "rmdir", "unlink"):
             patch.setattr(os, name, partial(tell, getattr(os, name)))
-        with replacing_together(*paths) as files:
+        with writing(*paths) as files:
             for file in files:
                 file.write_text("new")
     return is_told
 
 
-def test_a_signal_at_any_moment_leaves_both_old_or_both_new_files(tmp_path):
+@pytest.mark.parametrize("is_there", [True, False], ids=["replaced", "new"])
+def test_signal_at_any_moment_leaves_all_old_or_all_new_files(tmp_path, is_there):
     """And no temporary directories."""
     paths = [tmp_path / "first", tmp_path / "second"]
     old, new = ({path.name: text for path in paths} for text in (b"old", b"new"))
+    old = old if is_there else {}
     for moment in range(100):
         for path in paths:
-            path.write_text("old")
+            path.write_text("old") if is_there else path.unlink(missing_ok=True)
         if not was_told_to_end(moment, paths):
             break
         assert snapshot(tmp_path) in (old, new), moment

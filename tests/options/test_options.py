@@ -153,7 +153,7 @@ def test_sampling_ends_where_the_sample_is_the_vocabulary():
     [
         (b'{"lstm": {', "not JSON: "),
         (b"\xff\xfe{\x00}\x00", "not UTF-8"),
-        (b"[" * 200 + b"]" * 200, "not JSON: objects or lists nested more than 50 deep"),
+        (b"[" * 100_000, "not JSON: objects or lists nested too deep"),
     ],
     ids=["cut off", "utf-16", "deep"],
 )
@@ -172,7 +172,6 @@ def test_toml(tmp_path):
     assert load_options(file) == Options.from_json(values)
     for text, message in (
         ("lstm.dim = 2 3", "not TOML: Expected newline"),
-        ("a" + ".a" * 100 + " = 1", "not TOML: objects or lists nested more than 50 deep"),
         ("a" + ".a" * 9999 + " = 1", "not TOML: maximum recursion depth"),
         ("seed = " + "9" * 9999, "not TOML: Exceeds the limit"),
         (

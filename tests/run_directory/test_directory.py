@@ -87,12 +87,14 @@ def test_a_second_save_becomes_the_newest(saved, options):
     run, _ = saved
     model, optimizer = new_model(options, 3)
     assert run.obsolete(keep=1, first=0, step=9) == [7] and run.obsolete(keep=2, first=0, step=9) == []
+    for name in ("model.ckpt-8.data-00000-of-00001", "model.ckpt-x.data"):
+        (run.path / name).write_text("of a process that was killed, or mine")
     run.save(model, optimizer, 9, 50.0, obsolete=[7])
     assert run.latest().step() == 9
     assert (run.path / "checkpoint").read_text() == (
         'model_checkpoint_path: "model.ckpt-9"\nall_model_checkpoint_paths: "model.ckpt-9"\n'
     )
-    assert {path.stem for path in run.path.glob("model.ckpt-*")} == {"model.ckpt-9"}
+    assert {path.stem for path in run.path.glob("model.ckpt-*")} == {"model.ckpt-9", "model.ckpt-x"}
 
 
 def test_copied_directories_keep_working_and_a_state_file_may_name_another(saved, tmp_path):
@@ -210,6 +212,16 @@ def test_a_run_is_discarded_only_before_its_first_checkpoint(saved, options, tmp
     before = snapshot(run.path)
     run.discard_unsaved()
     assert snapshot(run.path) == before
+
+
+def test_run_interrupted_while_it_is_created_is_discarded(options, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunDirectory, "_write", interrupt)
+    with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new"):
+        RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):

@@ -19,7 +19,13 @@ from bilm.options.file import load_inference_options, load_options
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
-from bilm.weights.hdf5_file import check_shapes, read_hdf5, read_token_embeddings, write_hdf5
+from bilm.weights.hdf5_file import (
+    check_shapes,
+    read_hdf5,
+    read_token_embeddings,
+    write_hdf5,
+    write_token_embeddings,
+)
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
@@ -82,6 +88,38 @@ def good_dump(tmp_path_factory):
     return path.read_bytes(), names
 
 
+def test_flipped_bits_of_the_numbers_are_found(good_dump, tmp_path):
+    data, names = good_dump
+    path = tmp_path / "w.hdf5"
+    path.write_bytes(data)
+    for array in read_hdf5(path, names).values():
+        damaged = bytearray(data)
+        damaged[data.index(array.tobytes()) + array.nbytes - 2] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(WeightsError, match=r"w.hdf5: cannot be read as HDF5: "):
+            read_hdf5(path, names)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", ">f8"])
+def test_filters_of_published_files_are_read(dtype, tmp_path):
+    vectors = np.random.default_rng(1).standard_normal((300, 4)).astype(dtype)
+    for settings in ({}, {"shuffle": True}, {"shuffle": True, "compression": 9}, {"compression": 1}):
+        path = tmp_path / "v.hdf5"
+        for fletcher32 in (False, True):
+            with h5py.File(path, "w") as file:
+                options = {"chunks": (64, 3)} | settings
+                file.create_dataset("embedding", data=vectors, fletcher32=fletcher32, **options)
+            np.testing.assert_array_equal(read_token_embeddings(path, 4), vectors.astype("f4"))
+
+
+def test_large_arrays_are_written_in_chunks(tmp_path):
+    vectors = np.random.default_rng(1).standard_normal((1001, 1 << 10)).astype("f4")
+    write_token_embeddings(tmp_path / "v.hdf5", vectors)
+    with h5py.File(tmp_path / "v.hdf5") as file:
+        assert file["embedding"].chunks == (251, 1 << 10) and file["embedding"].fletcher32
+        np.testing.assert_array_equal(file["embedding"][()], vectors)
+
+
 def put(name, *shape_and_type, **settings):
     """Damage: another array in the place of one."""
 
@@ -130,7 +168,7 @@ def test_a_chain_of_groups_is_not_gone_through(tmp_path):
 
 
 PLAIN, CHUNK, BOMB = bytes(16), zlib.compress(bytes(16)), zlib.compress(bytes(1 << 26), 9)
-NO_CHUNK = "a chunk of it does not decompress to its 16 bytes"
+NO_CHUNK = "a chunk of it does not hold its 16 bytes"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +177,9 @@ NO_CHUNK = "a chunk of it does not decompress to its 16 bytes"
         pytest.param(1, {0: CHUNK, 4: CHUNK}, None, id="compressed"),
         pytest.param(1, {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
         pytest.param(0, {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
+        pytest.param(1, {0: CHUNK, 4: (CHUNK, 1)}, NO_CHUNK, id="deflate skipped, of another size"),
+        pytest.param(1, {0: CHUNK, 4: (PLAIN, 2)}, NO_CHUNK, id="another filter skipped"),
+        pytest.param(0, {0: PLAIN, 4: bytes(20)}, NO_CHUNK, id="plain, of another size"),
         pytest.param(1, {4: CHUNK}, "only 1 of its 2 chunks are there", id="a chunk missing"),
         pytest.param(1, {0: CHUNK, 4: BOMB}, NO_CHUNK, id="more than was declared"),
         pytest.param(1, {0: CHUNK, 4: zlib.compress(bytes(15))}, NO_CHUNK, id="less than was declared"),

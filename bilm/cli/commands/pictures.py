@@ -42,7 +42,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 
     metrics = curves.load_curves(model)
     if outfile is not None:
-        pictures.save_picture(curves.curves_picture(metrics, x), outfile)
+        pictures.save_picture(curves.curves_picture(metrics, x), outfile, overwrite)
         click.echo(f"plot -> {outfile}")
         return
     has_braille = bool("\u28ff".encode(sys.stdout.encoding, "ignore"))
@@ -110,5 +110,5 @@ def neighbours(
     for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")
     if plot is not None:
-        pictures.save_picture(neighbours_picture(by_layer, chosen), plot)
+        pictures.save_picture(neighbours_picture(by_layer, chosen), plot, overwrite)
         click.echo(f"plot -> {plot}", err=True)

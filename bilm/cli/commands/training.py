@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import click
 
 from bilm.cli import flags, group, process
+from bilm.io import outputs
 from bilm.io.progress import clock
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
@@ -264,7 +265,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 @_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
-def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401, ARG001
+def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
@@ -277,8 +278,13 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     With --ray, the workers of a Ray cluster train together, each on its own batches. All of them must see the
     files under the same paths.
     """
+    from bilm.run_directory.files import CheckpointIndex
     from bilm.runs import train
 
+    is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
+    if not is_resumed and not arguments["dry_run"]:
+        for file in outputs.run_files(arguments["save_dir"]):  # which a new run replaces
+            outputs.refuse_inputs(file, [config])
     return train.train(**arguments)
 
 

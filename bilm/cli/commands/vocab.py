@@ -8,7 +8,8 @@ import click
 
 from bilm.cli import flags
 from bilm.cli.group import CommandGroup
-from bilm.io import is_url, outputs
+from bilm.errors import DataError
+from bilm.io import atomic, is_url, messages, outputs
 
 
 @click.group(cls=CommandGroup)
@@ -45,26 +46,27 @@ def build(
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
     With --ray, several processes count, by default with one CPU each, and the text may be a URL.
     """
-    outputs.check_output(outfile, overwrite, train_prefix)
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines, read_sentences
-    from bilm.vocabulary.file import choose_words, describe_marks, write_vocabulary
+    from bilm.vocabulary.file import choose_words, describe_marks, vocabulary_text
 
-    if ray is None:
-        files = flags.input_files(train_prefix)
-        outputs.refuse_inputs(outfile, files)
-        # "\n" counts sentences and "" counts blank lines; no word equals them.
-        marked = ([*words, "\n"] if words else [""] for file in files for words in read_sentences(file, True))
-        counted = Counter(chain.from_iterable(marked))
-        n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
-    else:
-        from bilm.ray import jobs
+    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
+    with failures, atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix) as (temporary,):
+        if ray is None:
+            files = flags.input_files(train_prefix)
+            outputs.refuse_inputs(outfile, files)
+            # "\n" counts sentences and "" counts blank lines; no word equals them.
+            sentences = (words for file in files for words in read_sentences(file, True))
+            counted = Counter(chain.from_iterable([*words, "\n"] if words else [""] for words in sentences))
+            n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
+        else:
+            from bilm.ray import jobs
 
-        urls = jobs.text_files(train_prefix)
-        outputs.refuse_inputs(outfile, [url for url in urls if not is_url(url)])
-        counted, n_sentences, n_blank = jobs.count_words(urls, ray)
-    counts = choose_words(counted, n_sentences, min_count, max_size)
-    write_vocabulary(counts.words, outfile)
+            urls = jobs.text_files(train_prefix)
+            outputs.refuse_inputs(outfile, [url for url in urls if not is_url(url)])
+            counted, n_sentences, n_blank = jobs.count_words(urls, ray)
+        counts = choose_words(counted, n_sentences, min_count, max_size)
+        temporary.write_bytes(vocabulary_text(counts.words, outfile))
     if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
         click.echo(f"warning: {describe_marks(n_marks)}", err=True)
     click.echo(
