@@ -174,13 +174,6 @@ def test_a_directory_that_is_there(archive, tmp_path):
     (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
     (model / "options.json").write_bytes(options)
-    card = (model / "README.md").read_bytes()
-    (model / "README.md").write_bytes(b"My model\n" + card)
-    assert "README.md: was edited and would be lost" in refuse("dump-weights", *flags, "--overwrite")
-    assert (model / "README.md").read_bytes() == b"My model\n" + card
-    (model / "README.md").unlink()  # as bilm wrote it without one
-    run("dump-weights", *flags, "--overwrite")
-    assert (model / "README.md").read_bytes() == card
     (model / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)

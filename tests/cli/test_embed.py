@@ -142,7 +142,7 @@ def test_dump_bilm_embeddings(text, tmp_path):
     found, wanted = read(tmp_path / "a.hdf5"), read(tmp_path / "b.hdf5")
     assert found.keys() == wanted.keys() == {str(i) for i in range(24)}
     for key, vectors in wanted.items():
-        np.testing.assert_array_equal(found[key], vectors)
+        np.testing.assert_allclose(found[key], vectors, atol=1e-6)
 
 
 # --- Parquet ------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from bilm.backend.lstm_cell import FORGET_BIAS, Clips, LSTMState, LSTMWeights
 from bilm.backend.lstm_window import lstm_window
 from bilm.backend.on_tensorflow import run_lstm
 from bilm.layers.char_cnn import CharCNN
-from bilm.layers.lstm import ProjectedLSTM
 from bilm.layers.softmax import VocabularySoftmax, full_cross_entropy
-from bilm.options import Activation, CharCNNOptions, LSTMOptions
+from bilm.options import Activation, CharCNNOptions
 from bilm.training.negative_sampling import LogUniformSampler
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 
@@ -171,24 +170,6 @@ def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projecti
         lambda: plain(inputs, state, weights, clips),
         sources,
     )
-
-
-@pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_mask_on_the_recurrent_kernel_in_value_and_gradient(training):
-    inputs, state, _ = make(steps=FEW_STEPS)
-    layer = ProjectedLSTM(LSTMOptions(DIM, PROJECTION, cell_clip=3.0, proj_clip=3.0))
-    layer.build((None, None, INPUT))
-    mask = tf.constant(np.random.default_rng(1).choice([0.0, 2.0], layer.recurrent_shape), tf.float32)
-
-    def masked():
-        tensors = [weight.value for weight in layer.weights]
-        whole = tf.concat([tf.ones([INPUT, 4 * DIM]), mask], axis=0)
-        return plain(inputs, state, LSTMWeights(tensors[0] * whole, *tensors[1:]), layer.clips)
-
-    sources = [inputs, *state, *(weight.value for weight in layer.weights)]
-    run = tf.function(lambda: layer(inputs, state, training=training, recurrent_mask=mask), autograph=False)
-    assert_gradients_match(run, masked, sources)
-    assert not np.allclose(run()[0], layer(inputs, state)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("n_at_once", [2, 8192])

@@ -40,16 +40,23 @@ def test_muon_multiplies_in_the_precision_of_the_run(precision, tmp_path, monkey
 
 
 def test_checkpoint_gets_its_data_then_its_index_then_its_name(tmp_path, monkeypatch):
-    replace, names = os.replace, []
+    names = []
 
-    def recorded(source, target):
-        names.append(os.path.basename(target))
-        replace(source, target)
+    def recorded(call):
+        def record(source, target):
+            names.append(os.path.basename(target))
+            call(source, target)
 
-    monkeypatch.setattr(os, "replace", recorded)
-    train(tmp_path / "run", 1)
-    of_checkpoint = [name for name in names if "ckpt" in name or name == "checkpoint"]
-    assert of_checkpoint == ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index", "checkpoint"]
+        return record
+
+    for way in ("replace", "link"):  # of a file that exists, of a new one
+        monkeypatch.setattr(os, way, recorded(getattr(os, way)))
+    train(tmp_path / "run", 2, save_every=1)
+    order = [".data", ".index", "checkpoint"]
+    of_checkpoints = [
+        next(end for end in order if end in name) for name in names if "ckpt" in name or name == "checkpoint"
+    ]
+    assert of_checkpoints == order * 2
 
 
 def test_training_stops_before_a_step_that_would_pass_the_time_allowed(tmp_path, monkeypatch):

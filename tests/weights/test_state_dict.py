@@ -99,7 +99,7 @@ def changed(**changes):
         ([torch.ones(2)], "no AllenNLP ELMo among its 0 tensors: "),
         (
             state_dict() | state_dict("other."),
-            r"several ELMo models among its \d+ tensors: '_text.*, other\.",
+            r"several ELMo models among its \d+ tensors: _text.*, other\.",
         ),
         (
             changed(_projection__bias=lambda b: b[0].expand(1 << 40)),
