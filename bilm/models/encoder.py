@@ -4,12 +4,16 @@ Tensors are time-major, (steps, rows, dim): the recurrence runs over the first a
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bilm.backend import lstm_cell, settings
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
+from bilm.layers.network_layer import NetworkLayer
 from bilm.options import Options, Precision
 
 _LOG = logging.getLogger(__name__)
@@ -43,18 +47,24 @@ class Dropout(NamedTuple):
         return self.drop(keras.ops.ones(shape), rate, place, shape)
 
 
-class Encoder(keras.layers.Layer):
+class Encoder(NetworkLayer):
     """Word encoder and one LSTM stack per direction.
 
     Args:
         options: hyper-parameters.
         precision: see `bilm.options.Precision`.
+        arrays: initial values by bilm's names, see `NetworkLayer`.
 
     Raises:
         OptionsError: there is no such precision.
     """
 
-    def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
+    def __init__(
+        self,
+        options: Options,
+        precision: Precision | str = Precision.FLOAT32,
+        arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
         if self.precision is Precision.BFLOAT16 and not (settings.multiplies_bfloat16() or backend.n_gpus()):
@@ -67,6 +77,9 @@ class Encoder(keras.layers.Layer):
             [ProjectedLSTM(lstm, dtype, f"{direction}_{i}") for i in range(lstm.n_layers)]
             for direction in DIRECTIONS[: self.options.n_directions]
         ]
+        if arrays is not None:
+            for part in (self, *self._parts()):
+                part.start_from(arrays)
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create all weights; their shapes follow from the options alone."""
@@ -81,6 +94,16 @@ class Encoder(keras.layers.Layer):
         for layer in (layer for stack in self.stacks for layer in stack):
             layer.build((None, None, dim))
         self.built = True
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Return the variables by bilm's names (see `bilm.weights.names`), wherever the encoder was made."""
+        own = {} if self.embedding is None else {"encoder/embedding": self.embedding}
+        parts = self._parts()
+        return own | {f"encoder/{part.name}/{leaf.name}": leaf for part in parts for leaf in part.weights}
+
+    def _parts(self) -> list[NetworkLayer]:
+        layers = [layer for stack in self.stacks for layer in stack]
+        return layers if self.char_cnn is None else [self.char_cnn, *layers]
 
     def zero_states(self, n_rows: int | Tensor) -> States:
         """Return the states before the first token: zeros."""

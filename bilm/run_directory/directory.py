@@ -261,7 +261,7 @@ class RunDirectory:
             WeightsError: the arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables = transfer.named_weights(model)
+        variables = model.named_weights()
         arrays = state.read_weights(checkpoint, self.names, weights)
         transfer.set_weights(variables, arrays, checkpoint.prefix)
         del arrays
@@ -296,7 +296,7 @@ class RunDirectory:
         with self._written():
             if not (self.path / "options.json").exists():  # removed meanwhile; a run needs it
                 self._write("options.json", self._options_text())
-            variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
+            variables, extras = model.named_weights(), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)

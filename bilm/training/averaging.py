@@ -18,7 +18,7 @@ This is exact. The row of a word is therefore averaged only before an update cha
 is read, so the cost of a step does not depend on the number of words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -49,20 +49,20 @@ class WeightAverage:
     """Averages of the trained variables. Create it in the scope of the strategy.
 
     Args:
-        variables: trained variables of the model.
+        variables: trained variables of the model, by bilm's names.
         decay: decay of the average, at least 0 and less than 1.
 
     Attributes:
-        averages: `Average` of each variable, by its name without the model's.
+        averages: `Average` of each variable, by its name.
         n_updates: int64 scalar, updates so far.
     """
 
-    def __init__(self, variables: Sequence[keras.Variable], decay: float) -> None:
+    def __init__(self, variables: Mapping[str, keras.Variable], decay: float) -> None:
         self.decay = decay
         self.n_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self._variables = {variable.path.split("/", 1)[1]: variable for variable in variables}
+        self._variables = variables
         self.averages = {}
-        for name, variable in self._variables.items():
+        for name, variable in variables.items():
             n_counted = np.full(variable.shape[:1] if name in WORD_ARRAYS else (), -1)
             self.averages[name] = Average(
                 tf.Variable(tf.zeros(variable.shape), trainable=False),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Decay, Options
+from bilm.run_directory.state import slots
 from bilm.training import optimizers
 from bilm.training.averaging import WeightAverage, averaged
 from bilm.training.meter import LossScale, perplexity
@@ -59,13 +61,13 @@ def test_all_rows_in_every_step_is_the_optimizer_of_keras(kind, of_keras):
 
 @pytest.mark.parametrize("shape", [(7, 3), (7,)])
 @pytest.mark.parametrize(
-    ("kind", "beta_1", "factor", "damping"), [(Adam, 0.9, 2.5, 0.0), (Muon, 0.0, 3.0, 0.05)]
+    ("kind", "beta_1", "factor", "damping"),
+    [(Adam, 0.9, 2.5, 0.0), (partial(Muon, n_matrices=[0]), 0.0, 3.0, 0.05)],
 )
 def test_rows_have_the_moments_of_the_steps_that_name_them(kind, beta_1, factor, damping, shape):
     random = np.random.default_rng(0)
     start = random.normal(size=shape)
-    with keras.name_scope("softmax"):
-        table, expected = variable(start, "W"), start.copy()
+    table, expected = variable(start, "W"), start.copy()
     optimizer = built(kind(RATE), table)
     m, v = np.zeros(shape), np.zeros(shape)
     for step in range(1, 21):
@@ -127,10 +129,9 @@ def test_blocks_of_the_shorter_side_do_not_meet(shape, sizes):
 def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are_columns():
     random = np.random.default_rng(3)
     matrix, filters = variable(np.ones((6, 8)), "projection"), variable(np.ones((1, 3, 2, 8)), "W_cnn_2")
-    with keras.name_scope("forward_0"):
-        kernel = variable(np.ones((6, 32)), "kernel")
+    kernel = variable(np.ones((6, 32)), "kernel")
     expected, momentum = np.ones((4, 6, 8)), np.zeros((4, 6, 8))
-    optimizer = built(Muon(RATE), matrix, filters, kernel)
+    optimizer = built(Muon(RATE, [1, 1, 4]), matrix, filters, kernel)
     for _ in range(5):
         gradients = random.normal(size=(4, 6, 8))
         parts = gradients[0], gradients[0].reshape(filters.shape), np.concatenate(gradients, axis=1)
@@ -147,7 +148,7 @@ def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are
 def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_gradient_none():
     wide, tall = variable(np.ones((6, 8)), "projection"), variable(np.ones((8, 6)), "W_proj")
     gradient = np.random.default_rng(4).normal(size=(6, 8)) * [1, 1, 1, 1, 1, 1, 0, 1e-4]
-    built(Muon(RATE), wide, tall).apply(
+    built(Muon(RATE, [1, 1]), wide, tall).apply(
         [tf.constant(g, tf.float32) for g in (gradient, gradient.T)], [wide, tall]
     )
     np.testing.assert_allclose(tall, np.transpose(wide), atol=1e-6)
@@ -157,10 +158,9 @@ def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_
 
 def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
     random = np.random.default_rng(5)
-    with keras.name_scope("softmax"):
-        tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
+    tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
     bias, v = variable(np.ones(5), "b_proj"), np.zeros((5, 3))
-    of_tables, of_bias, optimizer = np.ones((5, 3)), np.ones(5), built(Muon(RATE), *tables, bias)
+    of_tables, of_bias, optimizer = np.ones((5, 3)), np.ones(5), built(Muon(RATE, [0, 0, 0]), *tables, bias)
     for step in range(1, 4):
         gradient = sparse(random, (5, 3), random.permutation(5))
         dense = tf.convert_to_tensor(gradient).numpy()
@@ -176,17 +176,23 @@ def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
 
 def test_a_gradient_of_zeros_changes_nothing():
     bias = variable(np.ones(5), "bias")
-    built(Muon(RATE), bias).apply([tf.zeros(5)], [bias])
+    built(Muon(RATE, [0]), bias).apply([tf.zeros(5)], [bias])
     np.testing.assert_array_equal(bias, np.ones(5))
 
 
 def test_the_matrices_of_a_model():
-    variables = LanguageModel(Options.from_json(small_options(n_tokens_vocab=73))).trainable_variables
-    matrices = [variable.name for variable in variables if optimizers.is_matrix(variable)]
-    names = {"kernel", "projection", "W_proj", "high_0_W_carry", "high_0_W_transform", "W_cnn_0", "W_cnn_1"}
-    assert {*matrices} == names
-    optimizer = built(Muon(RATE), *variables)
+    options = Options.from_json(small_options(n_tokens_vocab=73, optimizer="muon"))
+    variables = LanguageModel(options).named_weights()
+    optimizer = optimizers.make_optimizer(options, variables)
+    numbers = dict(zip(variables, optimizer.n_matrices, strict=True))
+    matrices = {name.rpartition("/")[2]: number for name, number in numbers.items() if number}
+    ones = ["projection", "W_proj", "high_0_W_carry", "high_0_W_transform", "W_cnn_0", "W_cnn_1"]
+    assert matrices == dict.fromkeys(ones, 1) | {"kernel": 4}
     assert len(optimizer.variables) == 2 + len(variables)  # 2: count and rate
+    with keras.name_scope("outer"):
+        variables = LanguageModel(options).named_weights()
+        again = optimizers.make_optimizer(options, variables)
+    assert [*slots(again)] == [*slots(optimizer)] and [*variables] == [*numbers]
 
 
 # --- the update -----------------------------------------------------------------------------------
@@ -232,13 +238,14 @@ def test_update_clips_by_the_norm_after_summing_duplicates(clip_norm):
 
 def test_what_an_update_changes_decays():
     start = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    with keras.name_scope("model"):
-        variables = [variable(start, name) for name in ("kernel", "W", "char_embed")]
-        variables.append(variable(start[0], "bias"))
+    names = ("encoder/forward_0/kernel", "softmax/W", "encoder/char_cnn/char_embed", "softmax/b")
+    variables = {name: variable(start) for name in names[:3]} | {names[3]: variable(start[0])}
     rows = [None, tf.constant([4, 1]), None, None]
     tf.function(lambda: decay_weights(variables, rows, tf.constant(0.25)), autograph=False)()
     left = np.where(np.isin(range(5), [1, 4]), 0.75, 1.0)[:, None]
-    for found, expected in zip(variables, (0.75 * start, left * start, start, start[0]), strict=True):
+    for found, expected in zip(
+        variables.values(), (0.75 * start, left * start, start, start[0]), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -278,31 +285,29 @@ SHAPES = {"encoder/forward_0/kernel": (4, 3), "softmax/W": (7, 2), "softmax/b": 
 
 @pytest.mark.parametrize("decay", [0.9, 0.01])
 def test_averages_are_those_of_every_update(decay):
-    random, variables = np.random.default_rng(0), []
-    for name, shape in SHAPES.items():
-        variables.append(keras.Variable(random.normal(size=shape).astype(np.float32), name="v"))
-        variables[-1]._path = f"model/{name}"
-    average = WeightAverage(variables, decay)
+    random = np.random.default_rng(0)
+    variables = [variable(random.normal(size=shape)) for shape in SHAPES.values()]
+    average = WeightAverage(dict(zip(SHAPES, variables, strict=True)), decay)
     count = tf.function(average.count, autograph=False)
-    start = [variable.numpy() for variable in variables]
+    start = [weight.numpy() for weight in variables]
     expected = [value.astype(np.float64) for value in start]
     for t in range(1, N_UPDATES + 1):
         rows, left = random.choice(6, 2, replace=False), min(decay, t / (9 + t))  # the last row never
         count([None, tf.constant(rows), tf.constant(rows)])
-        for k, variable in enumerate(variables):
-            new, own = variable.numpy(), rows if k else slice(None)
+        for k, weight in enumerate(variables):
+            new, own = weight.numpy(), rows if k else slice(None)
             new[own] = random.normal(size=new[own].shape)
-            variable.assign(new)
+            weight.assign(new)
             expected[k] = left * expected[k] + (1 - left) * new
-        weights = [variable.numpy() for variable in variables]
+        weights = [weight.numpy() for weight in variables]
         if t in (1, 2, 9, N_UPDATES):
             with pytest.raises(KeyError), average.applied():
-                for variable, value in zip(variables, expected, strict=True):
-                    np.testing.assert_allclose(variable, value, rtol=1e-5, atol=1e-6)
-                found = [variable.numpy() for variable in variables]
+                for weight, value in zip(variables, expected, strict=True):
+                    np.testing.assert_allclose(weight, value, rtol=1e-5, atol=1e-6)
+                found = [weight.numpy() for weight in variables]
                 raise KeyError  # after which the weights are as before
-        for variable, value in zip(variables, weights, strict=True):
-            np.testing.assert_array_equal(variable, value)
+        for weight, value in zip(variables, weights, strict=True):
+            np.testing.assert_array_equal(weight, value)
     assert not np.allclose(found[0], weights[0], atol=1e-3)
     np.testing.assert_array_equal(found[1][6], start[1][6])
 
