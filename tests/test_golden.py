@@ -19,7 +19,6 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.names import ADAGRAD
-from bilm.weights.transfer import named_weights
 from tests.helpers import GOLDEN, VARIANTS
 
 QUICK = ("char", "word-shared")
@@ -70,7 +69,7 @@ def test_variables_and_accumulators(variant):
     assert {name.tf1 for name in names} == {
         k for k in golden if k.startswith("lm/") and not k.endswith(ADAGRAD)
     }
-    variables = named_weights(trainer.model)
+    variables = trainer.model.named_weights()
     for name in names:
         np.testing.assert_allclose(variables[name.own], golden[name.tf1], atol=1e-5, rtol=0, err_msg=name.own)
         accumulator = trainer.optimizer.accumulator(variables[name.own])

@@ -19,7 +19,6 @@ from bilm.options import Options
 from bilm.training.trainer import Trainer, training_steps
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.transfer import named_weights
 from tests.helpers import VOCAB, small_options
 
 REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1}
@@ -58,7 +57,7 @@ def main(outfile, kind, files):
     trainer, reports = take_steps(kind, files, strategy, worker, is_sampled=False)
     arrays = {"losses": [report.loss for report in reports], "n_tokens": reports[-1].n_tokens}
     arrays["norms"] = [report.gradient_norm for report in reports]
-    named = named_weights(trainer.model)
+    named = trainer.model.named_weights()
     for name, weight in named.items():
         arrays[name] = weight.numpy()
         arrays[f"accumulator {name}"] = trainer.optimizer.accumulator(weight).numpy()

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import Tensor, backend, keras
+from bilm.layers.network_layer import NetworkLayer
 from bilm.options import Activation, CharCNNOptions
 from bilm.vocabulary.vocabulary import PADDING
 
 N_CHARACTERS = 261
 
 
-class CharCNN(keras.layers.Layer):
+class CharCNN(NetworkLayer):
     """Encoder of words: character ids to one vector per word.
 
     A word of L characters needs only the first ``L + max_width`` of its ``max_characters`` columns: every

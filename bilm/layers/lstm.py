@@ -4,10 +4,11 @@ from typing import Any
 
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.layers.network_layer import NetworkLayer
 from bilm.options import LSTMOptions
 
 
-class ProjectedLSTM(keras.layers.Layer):
+class ProjectedLSTM(NetworkLayer):
     """LSTM layer with a clipped cell and a clipped recurrent projection, which takes and returns its state.
 
     Args:

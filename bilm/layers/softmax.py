@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
+from bilm.layers.network_layer import NetworkLayer
 
 _CHUNK_ELEMENTS = 1 << 22
 """Logits that the full softmax holds at once: 16 MiB in float32, which fit in a processor's cache."""
@@ -161,7 +162,7 @@ def log_expected_count(classes: tf.Tensor, n_draws: tf.Tensor, n_classes: int) -
     return tf.math.log(-tf.math.expm1(n_draws * tf.math.log1p(-probability)))
 
 
-class VocabularySoftmax(keras.layers.Layer):
+class VocabularySoftmax(NetworkLayer):
     """Output layer of a language model: one row and one bias per word, shared by both directions.
 
     Args:

@@ -134,7 +134,7 @@ class BidirectionalLanguageModel:
         to_numpy = keras.ops.convert_to_numpy
         return {
             "options": self.options,
-            "weights": {variable.path: to_numpy(variable) for variable in self.encoder.weights},
+            "weights": {name: to_numpy(leaf) for name, leaf in self.encoder.named_weights().items()},
             "max_batch_size": self.max_batch_size,
             "stateful": self.stateful,
             "precision": self.encoder.precision,

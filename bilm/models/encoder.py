@@ -4,12 +4,16 @@ Tensors are time-major, (steps, rows, dim): the recurrence runs over the first a
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bilm.backend import lstm_cell, settings
 from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
+from bilm.layers.network_layer import NetworkLayer
 from bilm.options import Options, Precision
 
 _LOG = logging.getLogger(__name__)
@@ -39,19 +43,25 @@ class Dropout(NamedTuple):
         return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
 
 
-class Encoder(keras.layers.Layer):
+class Encoder(NetworkLayer):
     """Word encoder and one LSTM stack per direction.
 
     Args:
         options: hyper-parameters.
         precision: see `bilm.options.Precision`.
+        arrays: initial values by bilm's names, see `NetworkLayer`.
 
     Raises:
         OptionsError: there is no such precision.
         ProcessError: TensorFlow is in its version 1 mode.
     """
 
-    def __init__(self, options: Options, precision: Precision | str = Precision.FLOAT32) -> None:
+    def __init__(
+        self,
+        options: Options,
+        precision: Precision | str = Precision.FLOAT32,
+        arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         backend.require_ready()
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
@@ -67,6 +77,9 @@ class Encoder(keras.layers.Layer):
             for direction in DIRECTIONS[: self.options.n_directions]
             for i in range(lstm.n_layers)
         ]
+        if arrays is not None:
+            for part in (self, *self._parts()):
+                part.start_from(arrays)
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create all weights; their shapes follow from the options alone."""
@@ -87,6 +100,15 @@ class Encoder(keras.layers.Layer):
         """The layers of each direction."""
         n_layers = self.options.lstm.n_layers
         return [self.lstms[k : k + n_layers] for k in range(0, len(self.lstms), n_layers)]
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Return the variables by bilm's names (see `bilm.weights.names`), wherever the encoder was made."""
+        own = {} if self.embedding is None else {"encoder/embedding": self.embedding}
+        parts = self._parts()
+        return own | {f"encoder/{part.name}/{leaf.name}": leaf for part in parts for leaf in part.weights}
+
+    def _parts(self) -> list[NetworkLayer]:
+        return [*([] if self.char_cnn is None else [self.char_cnn]), *self.lstms]
 
     def zero_states(self, n_rows: int | Tensor) -> States:
         """Return the states before the first token: zeros."""

@@ -89,7 +89,8 @@ class LanguageModel(keras.Model):
             self.options.softmax_init_scale,
             self.encoder.precision.product_dtype,
         )
-        self.build()
+        with keras.name_scope(self.name, caller=self, override_parent=""):  # the paths name optimizer states
+            self.build()
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create all weights; their shapes follow from the options alone."""
@@ -100,6 +101,12 @@ class LanguageModel(keras.Model):
             self.softmax.kernel = self.encoder.embedding
         self.softmax.build()
         self.built = True
+
+    def named_weights(self) -> dict[str, keras.Variable]:
+        """Return the variables by bilm's names, in the order of `weights`; see `Encoder.named_weights`."""
+        own = [] if self.options.share_embedding_softmax else [self.softmax.kernel]
+        own.append(self.softmax.bias)
+        return self.encoder.named_weights() | {f"softmax/{leaf.name}": leaf for leaf in own}
 
     def start_softmax_biases(self, word_counts: np.ndarray) -> None:
         """Set the softmax biases to the log of smoothed relative word counts, shape (n_tokens_vocab,)."""

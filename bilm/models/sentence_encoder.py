@@ -20,7 +20,7 @@ from bilm.models.encoder import Encoder, States
 from bilm.options import CharCNNOptions, Options, Precision
 from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
-from bilm.weights import distribution, hdf5_file, names, transfer
+from bilm.weights import distribution, hdf5_file, names
 
 _WORDS_AT_ONCE = 1 << 13
 _CACHE_BYTES = 1 << 28
@@ -65,9 +65,10 @@ def make_encoder(
     arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in arrays:
         options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
-    encoder = Encoder(options, precision)
+    needed = {name.own: name.shape for name in names.weight_names(options) if not name.is_softmax}
+    hdf5_file.check_shapes({name: array.shape for name, array in arrays.items()}, needed, source)
+    encoder = Encoder(options, precision, arrays)
     encoder.build()
-    transfer.set_weights({variable.path: variable for variable in encoder.weights}, arrays, source)
     return encoder
 
 

@@ -266,7 +266,7 @@ class RunDirectory:
             WeightsError: the arrays do not fit the options.
         """
         checkpoint = checkpoint or self.latest()
-        variables = transfer.named_weights(model)
+        variables = model.named_weights()
         transfer.set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
         if optimizer is not None:
             state.restore_optimizer(optimizer, variables, checkpoint, self.names)
@@ -298,7 +298,7 @@ class RunDirectory:
         prefix = self.index.prefix(step)
         with self._written():
             self._keep_options()
-            variables, extras = transfer.named_weights(model), {**(extras or {}), **state.slots(optimizer)}
+            variables, extras = model.named_weights(), {**(extras or {}), **state.slots(optimizer)}
             sums = state.accumulators(optimizer, variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)

@@ -193,8 +193,8 @@ def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
     """Return the state of an optimizer by its names in a checkpoint; empty for Adagrad."""
     if isinstance(optimizer, optimizers.Adagrad):
         return {}
-    return {
-        f"bilm/optimizer/{i}/{variable.path}": variable  # paths alone may not be unique
+    return {  # by the end of the path, since a scope may surround the optimizer, and a number, to be unique
+        f"bilm/optimizer/{i}/{'/'.join(variable.path.split('/')[-2:])}": variable
         for i, variable in enumerate(optimizer.variables)
         if variable is not optimizer._learning_rate
     }

@@ -33,7 +33,6 @@ from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingRe
 from bilm.runs.settings import TrainingCall, TrainingSettings
 from bilm.training import evaluation, meter
 from bilm.training.trainer import Trainer, training_steps
-from bilm.weights.transfer import named_weights
 
 _SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout text
 _TIMED_STEPS = 5  # of a dry run
@@ -295,7 +294,7 @@ class TrainingRun:
             state.meter = meter.Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
-            self._log.write_histograms(report.step, named_weights(self.trainer.model))
+            self._log.write_histograms(report.step, self.trainer.model.named_weights())
         if self.heldout is not None:
             is_epoch = settings.eval_every == "epoch"
             eval_every = self.schedule.steps_per_epoch if is_epoch else int(settings.eval_every)

@@ -312,7 +312,7 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"
         )
-    variables, arrays = transfer.named_weights(model), source.arrays()
+    variables, arrays = model.named_weights(), source.arrays()
     if not has_softmax:
         variables, arrays = (
             {name: value for name, value in by_name.items() if name.startswith("encoder/")}
@@ -320,7 +320,7 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         )
     transfer.set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
     del arrays
-    source.restore_optimizer(trainer.optimizer, transfer.named_weights(model), remapping)
+    source.restore_optimizer(trainer.optimizer, model.named_weights(), remapping)
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"
         + ("" if source.step is None else f", step {source.step:,}")

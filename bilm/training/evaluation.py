@@ -117,7 +117,7 @@ class Scorer:
         stored.check_vocabulary(vocabulary)
         distribution.require_size(vocabulary, options.n_tokens_vocab, stored.source)
         model = language_model.LanguageModel(options, precision)
-        transfer.set_weights(transfer.named_weights(model), stored.arrays(), stored.source)
+        transfer.set_weights(model.named_weights(), stored.arrays(), stored.source)
         return cls(model, vocabulary)
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:

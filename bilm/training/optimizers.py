@@ -5,19 +5,19 @@ with the vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.options import Optimizer, Options, Precision
-from bilm.weights.transfer import WORD_ARRAYS
+from bilm.weights.transfer import CHARACTER_ARRAY, WORD_ARRAYS
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 
-_TABLES = (*WORD_ARRAYS, "char_embed")
-_KERNEL, _N_GATES = "/kernel", 4  # of an LSTM layer, see `bilm.backend.lstm_cell`
+_TABLES = (*WORD_ARRAYS, CHARACTER_ARRAY)
+_N_GATES = 4  # side by side in the kernel of an LSTM layer, see `bilm.backend.lstm_cell`
 _LEAST = 0.01  # square of a column's length before it is normalised, as a share of the mean
 _RIDGE = 3e-4
 _POLYNOMIALS = ((7.8219, -22.5507, 16.5959), (3.3261, -2.4942, 0.5107), (2.3073, -1.6749, 0.4195))
@@ -92,6 +92,7 @@ class Muon(keras.optimizers.Optimizer):
 
     Args:
         learning_rate: step size.
+        n_matrices: number of matrices side by side in each variable; 0 for vectors and tables of vectors.
         product_dtype: dtype of the factors of the products with the whole matrix.
 
     Attributes:
@@ -106,8 +107,11 @@ class Muon(keras.optimizers.Optimizer):
     momentum, matrix_factor, block_size = 0.9, 0.28, 256
     beta_2, vector_factor, damping = 0.999, 3.0, 0.05
 
-    def __init__(self, learning_rate: float = 0.006, product_dtype: str = "float32") -> None:
+    def __init__(
+        self, learning_rate: float, n_matrices: Sequence[int], product_dtype: str = "float32"
+    ) -> None:
         super().__init__(learning_rate, name="muon")
+        self.n_matrices = n_matrices
         self.product_dtype = product_dtype
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
@@ -116,8 +120,8 @@ class Muon(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._moments = [
-            self.add_optimizer_variables([variable], "momentum" if is_matrix(variable) else "velocity")[0]
-            for variable in variables
+            self.add_optimizer_variables([variable], "momentum" if n else "velocity")[0]
+            for variable, n in zip(variables, self.n_matrices, strict=True)
         ]
 
     def moment(self, variable: keras.Variable) -> keras.Variable:
@@ -128,10 +132,9 @@ class Muon(keras.optimizers.Optimizer):
         """Update a variable; the rows of a sparse gradient must be unique."""
         i = self._get_variable_index(variable)
         target = variable.value if isinstance(variable, keras.Variable) else variable
-        moment, own = self._moments[i].value, self._trainable_variables[i]
-        if is_matrix(own):
+        moment, n_matrices = self._moments[i].value, self.n_matrices[i]
+        if n_matrices:
             moment.assign(self.momentum * moment + gradient)
-            n_matrices = _N_GATES if own.path.endswith(_KERNEL) else 1
             direction = gradient + self.momentum * moment
             target.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
             return
@@ -164,9 +167,11 @@ class Muon(keras.optimizers.Optimizer):
         return tf.reshape(tf.concat(tf.unstack(steps), axis=1), direction.shape)
 
 
-def is_matrix(variable: keras.Variable) -> bool:
-    """Return true for the matrix of a product, false for vectors and tables of vectors."""
-    return len(variable.shape) > 1 and not variable.path.endswith(_TABLES)
+def count_matrices(name: str, variable: keras.Variable) -> int:
+    """Count the matrices side by side in the array of this name; 0 for vectors and tables of vectors."""
+    if len(variable.shape) == 1 or name in _TABLES:
+        return 0
+    return _N_GATES if name.endswith("/kernel") else 1
 
 
 def orthogonalised_in_blocks(matrices: tf.Tensor, block_size: int) -> tf.Tensor:
@@ -218,12 +223,16 @@ ROW_SPARSE = (Adagrad, Muon, keras.optimizers.SGD)
 """Optimizers that change only the rows of a sparse gradient. Others change all rows in each step."""
 
 
-def make_optimizer(options: Options) -> keras.optimizers.Optimizer:
-    """Make the optimizer of the options; each update passes its learning rate."""
+def make_optimizer(options: Options, variables: Mapping[str, keras.Variable]) -> keras.optimizers.Optimizer:
+    """Make the optimizer of variables, by bilm's names; each update passes its learning rate."""
+    name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
     if options.optimizer is Optimizer.MUON:
         is_bfloat16 = options.precision is Precision.BFLOAT16  # in float16 small gradients would underflow
-        return Muon(options.learning_rate, "bfloat16" if is_bfloat16 else "float32")
-    if options.optimizer is Optimizer.ADAGRAD:
-        return Adagrad(options.learning_rate)
-    name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
-    return keras.optimizers.get({"class_name": name, "config": {"name": name}})
+        n_matrices = [count_matrices(*item) for item in variables.items()]
+        optimizer = Muon(options.learning_rate, n_matrices, "bfloat16" if is_bfloat16 else "float32")
+    elif options.optimizer is Optimizer.ADAGRAD:
+        optimizer = Adagrad(options.learning_rate)
+    else:
+        optimizer = keras.optimizers.get({"class_name": name, "config": {"name": name}})
+    optimizer.build([*variables.values()])
+    return optimizer

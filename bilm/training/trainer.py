@@ -53,7 +53,7 @@ class Trainer:
         seed: seed of dropout and softmax sampling; draws depend only on seed and step number.
         strategy: `tf.distribute.MirroredStrategy` for several devices, or the multi-worker strategy.
         worker: this process of a job on several machines; it trains the parts of its own replicas.
-        freeze: prefix of the paths of variables that are not trained, such as ``"softmax/"``.
+        freeze: prefix of the names of variables that are not trained, such as ``"softmax/"``.
         jit: compile the whole forward and backward pass with XLA; pads batches to few shapes.
 
     Raises:
@@ -91,13 +91,12 @@ class Trainer:
             self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
         self.loss_scale = meter.LossScale() if self.options.precision is Precision.FLOAT16 else None
         with self.strategy.scope():
-            self.optimizer = optimizers.make_optimizer(self.options)
-            self.optimizer.build(model.trainable_variables)
-        self.variables = [
-            variable
-            for variable in model.trainable_variables
-            if freeze is None or not variable.path.split("/", 1)[1].startswith(freeze)
-        ]
+            self.optimizer = optimizers.make_optimizer(self.options, model.named_weights())
+        self.variables = {
+            name: variable
+            for name, variable in model.named_weights().items()
+            if freeze is None or not name.startswith(freeze)
+        }
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
 
@@ -199,7 +198,7 @@ class Trainer:
         norm = update.update(
             self.optimizer,
             gradients,
-            self.variables,
+            [*self.variables.values()],
             rate,
             options.all_clip_norm_val,
             None if self.loss_scale is None else scale,
@@ -222,7 +221,7 @@ class Trainer:
         scale: tf.Tensor,
     ) -> tuple[WindowLosses, list[optimizers.Gradient]]:
         """Compute the losses of one part's window, and their gradients."""
-        variables = [variable.value for variable in self.variables]
+        variables = [variable.value for variable in self.variables.values()]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
             window = self.model.losses(inputs, states, negatives, seed)

@@ -1,7 +1,7 @@
 """The update of a step: learning rate, clipping, changed rows, weight decay."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -9,6 +9,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.options import Decay, Options
 from bilm.training.optimizers import ROW_SPARSE, Gradient
+from bilm.weights.transfer import CHARACTER_ARRAY
 
 
 def learning_rate(options: Options, step: int, n_steps: int) -> float:
@@ -150,19 +151,19 @@ def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Grad
 
 
 def decay_weights(
-    variables: Sequence[keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
+    variables: Mapping[str, keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
 ) -> None:
     """Multiply weights other than biases and characters by ``1 - factor``. Call it in a replica context.
 
     Args:
-        variables: trained variables.
+        variables: trained variables by bilm's names.
         rows: rows of each variable that the update changed, see `touched_rows`.
         factor: float32 scalar, learning rate times weight decay, the same on all replicas.
     """
 
     def apply(strategy: tf.distribute.Strategy, rows: list[Rows], factor: tf.Tensor) -> None:
-        for variable, own_rows in zip(variables, rows, strict=True):
-            if len(variable.shape) > 1 and not variable.path.endswith("/char_embed"):
+        for (name, variable), own_rows in zip(variables.items(), rows, strict=True):
+            if len(variable.shape) > 1 and name != CHARACTER_ARRAY:
                 strategy.extended.update(variable.value, _shrink, args=(own_rows, factor), group=False)
 
     tf.distribute.get_replica_context().merge_call(apply, args=(list(rows), tf.convert_to_tensor(factor)))

@@ -10,11 +10,6 @@ from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
 from bilm.weights.hdf5_file import Arrays, check_shapes
 
 
-def named_weights(model: keras.Model) -> dict[str, keras.Variable]:
-    """Return the variables of a model by bilm's names, their paths without the model's name."""
-    return {variable.path.split("/", 1)[1]: variable for variable in model.weights}
-
-
 def set_weights(
     variables: Mapping[str, keras.Variable], arrays: Mapping[str, np.ndarray], source: str
 ) -> None:
@@ -35,6 +30,8 @@ def set_weights(
 
 WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """Arrays with one row per word, by bilm's names."""
+CHARACTER_ARRAY = "encoder/char_cnn/char_embed"
+"""Name of the vectors of characters."""
 _FIRST_OCTAVES = 16
 
 

@@ -1,5 +1,6 @@
 """ELMo inside Keras models."""
 
+import copy
 import importlib
 import json
 import os
@@ -11,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 import bilm.allennlp
-from bilm.data.batcher import TokenBatcher, batch_to_ids
+from bilm.data.batcher import Batcher, TokenBatcher, batch_to_ids
 from bilm.embedding.elmo_layer import Elmo
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
@@ -52,6 +54,59 @@ def files(tmp_path_factory):
         char_cnn={"max_characters_per_token": 50},
         bidirectional=False,
     )
+
+
+class Made(keras.layers.Layer):
+    """A layer that makes its biLM when it is built, as most wrappers of ELMo do."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def build(self, input_shape):
+        self.elmo = self.make()
+
+    def call(self, ids):
+        return self.elmo(ids)
+
+
+class Subclass(keras.Model):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, ids):
+        return self.layer(ids)
+
+
+def functional(layer):
+    inputs = keras.Input((None, 50), dtype="int32")
+    return keras.Model(inputs, layer(inputs))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda layer, ids: layer(ids),
+        lambda layer, ids: functional(layer)(ids),
+        lambda layer, ids: tf.function(layer, autograph=False)(ids),
+        lambda layer, ids: Subclass(layer).predict(ids, verbose=0),
+    ],
+    ids=["eager", "functional", "graph", "predict"],
+)
+def test_layers_made_in_another_layer_have_their_weights(run, files):
+    ids = batch_to_ids([["a", "b"], ["c"]])
+    np.testing.assert_allclose(run(Made(lambda: Elmo(*files)), ids), Elmo(*files)(ids), atol=1e-6)
+
+
+def test_models_made_in_a_scope_have_their_weights(files):
+    expected = ElmoEmbedder(*files).embed_sentence(["a", "b"])
+    with keras.name_scope("outer"):
+        embedder = ElmoEmbedder(*files)
+        model = BidirectionalLanguageModel(*files)
+    np.testing.assert_array_equal(copy.deepcopy(embedder).embed_sentence(["a", "b"]), expected)
+    ids = Batcher(None, 50).batch_sentences([["a", "b"]])
+    np.testing.assert_allclose(model(ids).lm_embeddings[0], expected, atol=1e-6)
 
 
 TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
@@ -118,6 +173,14 @@ def test_a_configuration_names_no_file(files, tmp_path):
         config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
         with pytest.raises(OptionsError, match=f"{name}: the configuration of a saved Elmo .* names no file"):
             keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
+
+
+def test_saved_weights_that_are_not_finite_are_refused(files, tmp_path):
+    layer = Elmo(*files)
+    layer.encoder.char_cnn.biases[0].assign_add([np.nan] * 4)
+    functional(layer).save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="weights of the layer char_cnn are not finite: the file is damaged"):
+        keras.saving.load_model(tmp_path / "model.keras")
 
 
 def test_representations_and_dropout():

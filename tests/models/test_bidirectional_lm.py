@@ -15,7 +15,6 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import weight_names
-from bilm.weights.transfer import named_weights
 from tests.helpers import GOLDEN, small_options, write_json
 
 VARIANTS = sorted(path.parent.name for path in GOLDEN.glob("*/embeddings.hdf5"))
@@ -61,7 +60,7 @@ def write_model(directory, n_words=30, **changes):
     """Options and weights of a random model, as `bilm dump-weights` writes them."""
     options = Options.from_json(small_options(n_tokens_vocab=n_words, **changes))
     model = LanguageModel(options)
-    arrays = {name: variable.numpy() for name, variable in named_weights(model).items()}
+    arrays = {name: variable.numpy() for name, variable in model.named_weights().items()}
     names = [name for name in weight_names(options) if not name.is_softmax]
     write_hdf5(directory / "weights.hdf5", arrays, names)
     write_json(directory / "options.json", options.to_inference_json())

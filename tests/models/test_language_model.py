@@ -13,7 +13,6 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights.names import weight_names
-from bilm.weights.transfer import named_weights
 from tests.corpora import expand
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "owl", "saw", "a", "barrel", "."]
@@ -54,14 +53,15 @@ def batch(tmp_path):
 def test_keras_citizen(options, tmp_path):
     model = LanguageModel(options)
     assert model.count_params() == sum(np.prod(name.shape) for name in weight_names(options))
-    assert {key: tuple(weight.shape) for key, weight in named_weights(model).items()} == {
+    assert {key: tuple(weight.shape) for key, weight in model.named_weights().items()} == {
         name.own: name.shape for name in weight_names(options)
     }
+    assert [*map(id, model.named_weights().values())] == [*map(id, model.weights)]
     assert LanguageModel.from_config(model.get_config()).options == options
     model.save(tmp_path / "model.keras")
     reloaded = keras.models.load_model(tmp_path / "model.keras")
-    for name, weight in named_weights(model).items():
-        np.testing.assert_array_equal(named_weights(reloaded)[name], weight)
+    for name, weight in model.named_weights().items():
+        np.testing.assert_array_equal(reloaded.named_weights()[name], weight)
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)

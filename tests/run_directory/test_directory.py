@@ -20,7 +20,7 @@ from bilm.training.optimizers import Adagrad, make_optimizer
 from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import write_checkpoint
-from bilm.weights.transfer import Remapping, named_weights
+from bilm.weights.transfer import Remapping
 from tests import helpers
 from tests.helpers import GOLDEN, VOCAB, assert_same_arrays, checkpoint_arrays, snapshot
 from tests.io.test_outputs import no_locks
@@ -44,7 +44,7 @@ def new_model(options, seed):
 def everything(model, optimizer):
     """All variables and all accumulators."""
     values = {}
-    for name, variable in named_weights(model).items():
+    for name, variable in model.named_weights().items():
         values[name] = variable.numpy()
         values[f"{name}/accumulator"] = optimizer.accumulator(variable).numpy()
     return values
@@ -333,8 +333,8 @@ def stepped(options):
     """A small model after some steps with gradients of a few rows."""
     keras.utils.set_random_seed(1)
     model = LanguageModel(options)
-    optimizer = make_optimizer(options)
-    optimizer.build(model.trainable_variables)
+    variables = model.named_weights()
+    optimizer = make_optimizer(options, variables)
     random = np.random.default_rng(0)
     for _ in range(3):
         gradients = [
@@ -343,11 +343,11 @@ def stepped(options):
                 tf.constant(random.choice(73, 4, replace=False)),
                 tf.constant(variable.shape),
             )
-            if variable.path.split("/", 1)[1].startswith("softmax/")
+            if name.startswith("softmax/")
             else tf.constant(random.normal(size=variable.shape), tf.float32)
-            for variable in model.trainable_variables
+            for name, variable in variables.items()
         ]
-        update(optimizer, gradients, model.trainable_variables, tf.constant(0.01), 10.0)
+        update(optimizer, gradients, [*variables.values()], tf.constant(0.01), 10.0)
     return model, optimizer
 
 
@@ -361,10 +361,9 @@ def saved_moments(tmp_path):
 
 def test_state_that_lacks_a_variable_is_not_loaded(saved_moments, caplog):
     run, model, optimizer = saved_moments
-    again = make_optimizer(model.options)
-    again.build(model.trainable_variables)
+    again = make_optimizer(model.options, model.named_weights())
     again.add_variable(shape=(2,), name="of_a_later_version")
-    RunModel(run.path).restore_optimizer(again, named_weights(model))
+    RunModel(run.path).restore_optimizer(again, model.named_weights())
     assert f"no state of the optimizer {optimizer.name}; it starts from scratch" in caplog.text
     assert int(again.iterations) == 0
 
@@ -375,9 +374,9 @@ def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
     new_words = [*words[:3], "new", *words[40:60], "newer"]
     remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
-    renewed, again = LanguageModel(options), make_optimizer(options)
-    again.build(renewed.trainable_variables)
-    RunModel(run.path).restore_optimizer(again, named_weights(renewed), remapping)
+    renewed = LanguageModel(options)
+    again = make_optimizer(options, renewed.named_weights())
+    RunModel(run.path).restore_optimizer(again, renewed.named_weights(), remapping)
     assert int(again.iterations) == 3
     before, after = optimizer.moment(model.softmax.kernel), again.moment(renewed.softmax.kernel)
     for word, row in zip(new_words, np.array(after), strict=True):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Decay, Options
+from bilm.run_directory.state import slots
 from bilm.training import optimizers
 from bilm.training.meter import LossScale, perplexity
 from bilm.training.optimizers import Adagrad, Muon
@@ -54,9 +55,8 @@ def test_adagrad_with_all_rows_in_every_step_is_that_of_keras():
 def test_muon_changes_rows_and_their_moments_in_the_steps_that_name_them(shape):
     random = np.random.default_rng(0)
     start = random.normal(size=shape)
-    with keras.name_scope("softmax"):
-        table, expected = variable(start, "W"), start.copy()
-    optimizer, v = built(Muon(RATE), table), np.zeros(shape)
+    table, expected = variable(start, "W"), start.copy()
+    optimizer, v = built(Muon(RATE, [0]), table), np.zeros(shape)
     for step in range(1, 21):
         gradient = sparse(random, shape, random.choice(6, 3, replace=False))  # row 6 never
         optimizer.apply([gradient], [table])
@@ -112,10 +112,9 @@ def test_blocks_of_the_shorter_side_do_not_meet(shape, sizes):
 def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are_columns():
     random = np.random.default_rng(3)
     matrix, filters = variable(np.ones((6, 8)), "projection"), variable(np.ones((1, 3, 2, 8)), "W_cnn_2")
-    with keras.name_scope("forward_0"):
-        kernel = variable(np.ones((6, 32)), "kernel")
+    kernel = variable(np.ones((6, 32)), "kernel")
     expected, momentum = np.ones((4, 6, 8)), np.zeros((4, 6, 8))
-    optimizer = built(Muon(RATE), matrix, filters, kernel)
+    optimizer = built(Muon(RATE, [1, 1, 4]), matrix, filters, kernel)
     for _ in range(5):
         gradients = random.normal(size=(4, 6, 8))
         parts = gradients[0], gradients[0].reshape(filters.shape), np.concatenate(gradients, axis=1)
@@ -132,7 +131,7 @@ def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are
 def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_gradient_none():
     wide, tall = variable(np.ones((6, 8)), "projection"), variable(np.ones((8, 6)), "W_proj")
     gradient = np.random.default_rng(4).normal(size=(6, 8)) * [1, 1, 1, 1, 1, 1, 0, 1e-4]
-    built(Muon(RATE), wide, tall).apply(
+    built(Muon(RATE, [1, 1]), wide, tall).apply(
         [tf.constant(g, tf.float32) for g in (gradient, gradient.T)], [wide, tall]
     )
     np.testing.assert_allclose(tall, np.transpose(wide), atol=1e-6)
@@ -142,10 +141,9 @@ def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_
 
 def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
     random = np.random.default_rng(5)
-    with keras.name_scope("softmax"):
-        tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
+    tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
     bias, v = variable(np.ones(5), "b_proj"), np.zeros((5, 3))
-    of_tables, of_bias, optimizer = np.ones((5, 3)), np.ones(5), built(Muon(RATE), *tables, bias)
+    of_tables, of_bias, optimizer = np.ones((5, 3)), np.ones(5), built(Muon(RATE, [0, 0, 0]), *tables, bias)
     for step in range(1, 4):
         gradient = sparse(random, (5, 3), random.permutation(5))
         dense = tf.convert_to_tensor(gradient).numpy()
@@ -161,17 +159,23 @@ def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
 
 def test_a_gradient_of_zeros_changes_nothing():
     bias = variable(np.ones(5), "bias")
-    built(Muon(RATE), bias).apply([tf.zeros(5)], [bias])
+    built(Muon(RATE, [0]), bias).apply([tf.zeros(5)], [bias])
     np.testing.assert_array_equal(bias, np.ones(5))
 
 
 def test_the_matrices_of_a_model():
-    variables = LanguageModel(Options.from_json(small_options(n_tokens_vocab=73))).trainable_variables
-    matrices = [variable.name for variable in variables if optimizers.is_matrix(variable)]
-    names = {"kernel", "projection", "W_proj", "high_0_W_carry", "high_0_W_transform", "W_cnn_0", "W_cnn_1"}
-    assert {*matrices} == names
-    optimizer = built(Muon(RATE), *variables)
+    options = Options.from_json(small_options(n_tokens_vocab=73, optimizer="muon"))
+    variables = LanguageModel(options).named_weights()
+    optimizer = optimizers.make_optimizer(options, variables)
+    numbers = dict(zip(variables, optimizer.n_matrices, strict=True))
+    matrices = {name.rpartition("/")[2]: number for name, number in numbers.items() if number}
+    ones = ["projection", "W_proj", "high_0_W_carry", "high_0_W_transform", "W_cnn_0", "W_cnn_1"]
+    assert matrices == dict.fromkeys(ones, 1) | {"kernel": 4}
     assert len(optimizer.variables) == 2 + len(variables)  # 2: count and rate
+    with keras.name_scope("outer"):
+        variables = LanguageModel(options).named_weights()
+        again = optimizers.make_optimizer(options, variables)
+    assert [*slots(again)] == [*slots(optimizer)] and [*variables] == [*numbers]
 
 
 # --- the update -----------------------------------------------------------------------------------
@@ -217,13 +221,14 @@ def test_update_clips_by_the_norm_after_summing_duplicates(clip_norm):
 
 def test_what_an_update_changes_decays():
     start = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    with keras.name_scope("model"):
-        variables = [variable(start, name) for name in ("kernel", "W", "char_embed")]
-        variables.append(variable(start[0], "bias"))
+    names = ("encoder/forward_0/kernel", "softmax/W", "encoder/char_cnn/char_embed", "softmax/b")
+    variables = {name: variable(start) for name in names[:3]} | {names[3]: variable(start[0])}
     rows = [None, tf.constant([4, 1]), None, None]
     tf.function(lambda: decay_weights(variables, rows, tf.constant(0.25)), autograph=False)()
     left = np.where(np.isin(range(5), [1, 4]), 0.75, 1.0)[:, None]
-    for found, expected in zip(variables, (0.75 * start, left * start, start, start[0]), strict=True):
+    for found, expected in zip(
+        variables.values(), (0.75 * start, left * start, start, start[0]), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

@@ -16,7 +16,6 @@ from bilm.options import Decay, Optimizer, Options, Precision
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, TypePadding, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.transfer import named_weights
 from tests.helpers import SMALLEST, TRAIN, VOCAB, small_options
 
 STEPS = 3  # of a window: soon compiled
@@ -42,7 +41,7 @@ def batches_of(trainer):
 
 
 def weights(trainer):
-    return {name: weight.numpy() for name, weight in named_weights(trainer.model).items()}
+    return {name: weight.numpy() for name, weight in trainer.model.named_weights().items()}
 
 
 def test_loss_falls():
@@ -86,7 +85,7 @@ def test_penalties_join_the_objective_and_not_the_loss():
         seed = tf.random.experimental.stateless_fold_in(tf.constant([5, 1]), 0)
         penalty = trainer.model.losses(batch, trainer.states[0], dropout_seed=seed).penalty
     gradients = tape.gradient(penalty, [weight.value for weight in trainer.model.weights])
-    for name, gradient in zip(named_weights(trainer.model), gradients, strict=True):
+    for name, gradient in zip(trainer.model.named_weights(), gradients, strict=True):
         expected = 0.0 if gradient is None else STEPS * tf.convert_to_tensor(gradient)
         np.testing.assert_allclose(moved[1][name] - moved[0][name], expected, atol=1e-5, err_msg=name)
     top = f"encoder/forward_{trainer.options.lstm.n_layers - 1}/bias"

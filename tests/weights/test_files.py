@@ -27,7 +27,7 @@ from bilm.weights.hdf5_file import (
     write_token_embeddings,
 )
 from bilm.weights.names import dump_names, weight_names
-from bilm.weights.transfer import WORD_ARRAYS, Remapping, named_weights, set_weights
+from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
@@ -258,7 +258,7 @@ def test_all_accumulators_are_there_or_none(tmp_path):
 def test_setting_weights_is_all_or_nothing():
     model = LanguageModel(options_of())
     names = weight_names(model.options)
-    variables, arrays = named_weights(model), random_arrays(names)
+    variables, arrays = model.named_weights(), random_arrays(names)
     set_weights(variables, arrays, "here")
     assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
     broken = random_arrays(names, 1)
