@@ -16,14 +16,7 @@ from bilm.io import PathLike, json
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
-from bilm.run_directory.state import (
-    Fixed,
-    RunState,
-    read_lstm_states,
-    read_state,
-    recorded,
-    restore_average,
-)
+from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, recorded, restore_average
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
 from bilm.runs.settings import TrainingCall
