@@ -24,13 +24,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io import STDIN, as_patterns, atomic, messages, outputs
+from bilm.io import STDIN, atomic, messages, outputs
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import TEXTS
 from bilm.training.meter import StepReport
 
 MAX_RESTARTS = 10
-_PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_START = 180.0
 _SECONDS_TO_END = 30.0
@@ -248,11 +247,12 @@ def newest(save_dir: Path | None) -> object:
 
 
 def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
-    """Prepare a call for the workers, which have another current directory.
+    """Prepare a call for the workers.
 
     Args:
         kind: ``train`` or ``restart``.
-        arguments: arguments of the call; None for a default.
+        arguments: arguments of the call, with absolute paths, since the workers have another current
+            directory; None for a default.
         command: command line for the record of the call.
 
     Raises:
@@ -260,14 +260,8 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
     """
     passed = {name: value for name, value in arguments.items() if value is not None}
     for name in TEXTS:
-        patterns = as_patterns(passed.get(name, ()), name)
-        if STDIN in map(str, patterns):
+        if STDIN in passed.get(name, ()):
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
-        if patterns:
-            passed[name] = [os.path.abspath(pattern) for pattern in patterns]
-    for name in _PATHS:
-        if isinstance(passed.get(name), str | os.PathLike):
-            passed[name] = os.path.abspath(passed[name])
     place = passed.get("save_to") or passed.get("save_dir") or passed.get("model")
     save_dir = None if place is None or passed.get("dry_run") else Path(place)
     return RemoteCall(kind, passed, save_dir, command, uses_xla=settings.xla_is_on)

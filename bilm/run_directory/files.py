@@ -167,16 +167,13 @@ def require_room(
     present = {file.name: file for file in outputs.run_files(path) if file.name != LOCK_FILE}
     is_ours = MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
-        has_options = "options.json" in present
+        way = (
+            "replace it with `bilm train` and overwrite=True"
+            if is_ours
+            else f"remove it (it has no {MARK_FILE})"
+        )
         raise CheckpointError(
-            f"{path}: already holds a run; "
-            + ("continue it with `bilm restart`, " if has_options else "its options.json is missing; ")
-            + "give another directory, or "
-            + (
-                "`bilm train` with overwrite=True replaces it"
-                if is_ours
-                else f"remove it (it has no {MARK_FILE})"
-            )
+            f"{path}: already holds a run; continue it with `bilm restart`, give another directory, or {way}"
         )
     existing = [file for file in inputs if file.exists()]
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}

@@ -32,7 +32,7 @@ def model_card(
         with_softmax: true if the softmax is written.
 
     Raises:
-        DataError: a record of the run is damaged; the message gives file and line.
+        DataError: a record of the run cannot be read.
     """
     options, lstm = stored.options, stored.options.lstm
     perplexity = _heldout_perplexity(stored)

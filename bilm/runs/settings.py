@@ -157,6 +157,7 @@ ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
 """Names of the keyword arguments of `TrainingSettings.of`."""
 
 
+_PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _OF_ONE_CALL = ("max_time", "resume", "dry_run")
 
 
@@ -214,8 +215,7 @@ class TrainingCall(ExitStack):
 
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
-        arguments: arguments and settings by name, without default values and callbacks; texts and vocabulary
-            as absolute paths.
+        arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
         settings: see `TrainingSettings.of`.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
@@ -241,8 +241,10 @@ class TrainingCall(ExitStack):
         written = [f"{name}={_written(value)}" for name, value in self.arguments.items()]
         # From here on the current directory may change.
         self.arguments |= {name: tuple(map(_absolute, patterns)) for name, patterns in texts.items()}
-        if given.get("vocab_file") is not None:
-            self.arguments["vocab_file"] = _absolute(given["vocab_file"])
+        paths = {name: value for name, value in self.arguments.items() if name in _PATHS}
+        self.arguments |= {
+            name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
+        }
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
         self.settings = TrainingSettings.of(arguments["settings"] | heldout)
         if "max_time" in self.arguments:

@@ -1,7 +1,6 @@
 """Training of a language model from text, and continued training on the same or another text."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -106,7 +105,7 @@ def train(
             save_dir=Path(save_dir),
             options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
-            inputs=[Path(file) for file in (vocab_file, options) if isinstance(file, str | os.PathLike)],
+            inputs=_files(call, "vocab_file", "options"),
             overwrite=overwrite,
             recipe=recipe or (recipes.AUTO if options is None else None),
         )
@@ -177,7 +176,9 @@ def restart(
     if ray is not None:
         return ray.train(call.kind, call.arguments, call.reporter, should_stop)
     with call:
-        source = ModelArguments(model, save_dir, options_file, weight_file, checkpoint).open()
+        names = ("model", "save_dir", "options_file", "weight_file")
+        paths = {name: call.arguments.get(name) for name in names}
+        source = ModelArguments(**paths, checkpoint=checkpoint).open()
         if save_to is None:
             source.require_in_place()
         options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
@@ -198,10 +199,10 @@ def restart(
             raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
         start = Start(
             train_prefix=call.arguments["train_prefix"],
-            save_dir=source.path if save_to is None else Path(save_to),
+            save_dir=Path(save_to or save_dir or model or ""),
             options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
             vocabulary=vocabulary,
-            inputs=[*(Path(file) for file in (vocab_file, old_vocab_file) if file), *source.files],
+            inputs=[*_files(call, "vocab_file", "old_vocab_file"), *source.files],
             source=source,
             old_vocabulary=old if remap_vocab else None,
             in_place=save_to is None,
@@ -210,6 +211,11 @@ def restart(
         )
         prepared = prepare(start, call)
         return run_to_end(call, start.save_dir, prepared)
+
+
+def _files(call: TrainingCall, *names: str) -> list[Path]:
+    """Return the files among the arguments of a call."""
+    return [Path(file) for name in names if isinstance(file := call.arguments.get(name), str)]
 
 
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:

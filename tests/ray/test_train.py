@@ -32,19 +32,21 @@ RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the one 
 
 def test_paths_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {"train_prefix": "a*", "heldout_prefix": (Path("b"), "c"), "vocab_file": Path("v")}
-    call = remote_call("train", given | {"save_dir": "run", "preset": None, "n_epochs": 2}, "bilm train")
+    place = create_autospec(Cluster, instance=True)
+    given = {"vocab_file": Path("v"), "save_dir": "run", "n_epochs": 2, "heldout_prefix": (Path("b"), "c")}
+    bilm.train("a*", **given, ray=place, max_time="1m")
+    call = remote_call(*place.train.call_args.args[:2], "bilm train")
     vocabulary, train, *heldout, save_dir = (f"{tmp_path}/{name}" for name in ("v", "a*", "b", "c", "run"))
-    paths = {"train_prefix": [train], "heldout_prefix": heldout, "vocab_file": vocabulary}
-    assert call.arguments == {**paths, "save_dir": save_dir, "n_epochs": 2}
+    paths = {"train_prefix": (train,), "heldout_prefix": (*heldout,), "vocab_file": vocabulary}
+    assert call.arguments == {**paths, "save_dir": save_dir, "n_epochs": 2, "max_time": 60.0}
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
     with bilm.backend.settings.without_xla():
         assert not remote_call("train", {}, None).uses_xla
     for given, save_dir in (
-        ({"train_prefix": "a", "save_dir": "run"}, tmp_path / "run"),
-        ({"model": "m"}, tmp_path / "m"),
-        ({"model": "m", "save_to": "new"}, tmp_path / "new"),
-        ({"save_dir": "run", "dry_run": True}, None),
+        ({"save_dir": "/run"}, Path("/run")),
+        ({"model": "/m"}, Path("/m")),
+        ({"model": "/m", "save_to": "/new"}, Path("/new")),
+        ({"save_dir": "/run", "dry_run": True}, None),
     ):
         assert remote_call("restart", given, None).save_dir == save_dir
     with pytest.raises(ArgumentError, match="`heldout_prefix`: Ray's workers cannot read standard input"):

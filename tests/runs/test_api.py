@@ -206,6 +206,9 @@ def test_relative_texts_are_found_after_a_change_of_directory(tmp_path, monkeypa
     (call,) = read_calls(tmp_path / "run" / "calls.jsonl")
     assert call.command.startswith("bilm.train(train_prefix='texts/a.txt', vocab_file='vocab.txt', save_dir=")
     monkeypatch.chdir(tmp_path)
+    again = bilm.restart("texts", "run", save_to="to", max_steps=1, reporter=reporter)
+    assert again.saved == Path("to/model.ckpt-2")
+    monkeypatch.chdir(tmp_path)
     assert bilm.test("heldout.txt", "run", reporter=reporter).tokens == 747
     monkeypatch.chdir(tmp_path)
     dataset = bilm.LMDataset("texts", bilm.Vocabulary("vocab.txt"))
