@@ -9,7 +9,7 @@ import json
 import logging
 import operator
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -32,6 +32,7 @@ _KINDS = {
     dict: "an object",
 }
 _DEEPEST = 50  # nesting levels; our own files have five
+_LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
 _LONGEST_INTEGER = 19  # digits, as in 64 bits
@@ -121,7 +122,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values = values if outer else _plain(values)
+        self.values: dict[str, Any] = dict(values) if outer else _plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -179,12 +180,17 @@ class JsonObject:
         """Dotted names of the keys that were not read, also in nested objects."""
         return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
-    def refuse_unknown(self) -> None:
-        """Add a problem for each key that was not read."""
+    def refuse_unknown(self, arguments: Collection[str] = ()) -> None:
+        """Add a problem for each key that was not read.
+
+        Args:
+            arguments: names of arguments, which belong elsewhere.
+        """
         for inner in self._objects:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
-                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, n=1)
+                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
+                hint = f"; give the argument `{key}` instead" if key in arguments else hint
                 self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:

@@ -7,7 +7,7 @@ file. Each field describes its key; ``docs/options.md`` has them in tables.
 import dataclasses
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
@@ -32,6 +32,10 @@ _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38
 
+_ARGUMENTS = frozenset(
+    "heldout_prefix eval_every patience save_every keep max_steps max_time resume dry_run seed shuffle "
+    "shuffle_buffer n_gpus jit log_every histograms_every".split()
+)  # of `bilm.train`, which some write among the options
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
@@ -158,7 +162,8 @@ class Options:
         "`char_cnn`",
     )
     n_tokens_vocab: _Words | None = parameter(
-        None, "size of the vocabulary; read from the vocabulary file, with which it must agree"
+        None,
+        "size of the vocabulary, read from the vocabulary file; a number in a file of options is ignored",
     )
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
@@ -277,13 +282,12 @@ class Options:
             OptionsError: as `from_json`.
         """
         top = JsonObject("", values)
-        top.taken.update(_GONE)
-        if gone := [key for key in _GONE if top.values.get(key)]:
+        if gone := [key for key in _GONE if top.values.pop(key, None)]:
             _LOG.warning("%s: no longer options of bilm, and ignored", ", ".join(gone))
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
         options = top.read_as(cls, char_cnn=cnn)
         if refuse_unknown:
-            top.refuse_unknown()
+            top.refuse_unknown(_ARGUMENTS)
         if top.problems:
             raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in top.problems))
         if "learning_rate" not in top.values:
@@ -338,15 +342,16 @@ class Options:
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> "Options":
-        """Return a copy with some keys replaced; keys are dotted, for example ``{"lstm.dim": 512}``.
+        """Return a copy with some keys replaced: ``{"lstm.dim": 512}``, or ``{"lstm": {"dim": 512}}``.
 
+        The other keys of a section keep their values.
         A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,
         which is multiplied by the learning rate, to 0.
         """
         values = self.to_json()
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
             del values["learning_rate"], values["weight_decay"]
-        for key, value in changes.items():
+        for key, value in _dotted(changes):
             *sections, last = key.split(".")
             place = values
             for section in sections:
@@ -356,6 +361,15 @@ class Options:
                 place = inner
             place[last] = value
         return Options.from_json(values)
+
+
+def _dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and their values, also those of nested objects."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{section}{key}.")
+        else:
+            yield section + key, value
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

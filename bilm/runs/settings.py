@@ -111,6 +111,8 @@ class TrainingSettings:
             raise OptionsError(
                 f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
             )
+        if "recipe" in changes:
+            raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
         special: dict[str, Any] = {"heldout_prefix": heldout}
         for name, read in (("save_every", steps_or_minutes), ("eval_every", steps_or_epoch)):
             try:
@@ -159,7 +161,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
             raise OptionsError("; ".join(file.problems))
         if isinstance(options, dict):
             known, others = Options.parse(options, refuse_unknown=writer == WRITER)
-            values["options"] = options = known.to_json()
+            values["options"] = options = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
             if writer != WRITER:
                 warn_of_unknown(path, [*file.unknown, *(f"options.{key}" for key in others)], writer)
         known_names = file.taken - {"written_by"}

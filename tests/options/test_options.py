@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
-from bilm.options.file import load_inference_options, load_options, toml_lines
+from bilm.options.file import choose_options, load_inference_options, load_options, toml_lines
+from bilm.options.parameters import parameters
+from bilm.runs.settings import TrainingSettings
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -126,11 +128,36 @@ def test_values_by_dotted_key():
     options = Options.from_json(small_options())
     changed = options.with_values({"lstm.dim": 16, "dropout": 0.5, "char_cnn.embedding.dim": 8})
     assert (changed.lstm.dim, changed.dropout, changed.char_cnn.embedding_dim) == (16, 0.5, 8)
+    nested = {"lstm": {"dim": 16}, "dropout": 0.5, "char_cnn": {"embedding": {"dim": 8}}}
+    assert options.with_values(nested) == changed
     assert options.with_values({"char_cnn": None}).char_cnn is None
     with pytest.raises(OptionsError, match="lstm.dim.x: dim is not a section"):
         options.with_values({"lstm.dim.x": 1})
-    with pytest.raises(OptionsError, match="did you mean lstm.n_layers"):
-        options.with_values({"lstm.layers": 1})
+    with pytest.raises(OptionsError, match="dropout.x: dropout is not a section"):
+        options.with_values({"dropout": {"x": 1}})
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("lstm.layers", ", did you mean lstm.n_layers?"),
+        ("optimizer_type", ", did you mean optimizer?"),
+        ("dro", ""),
+        ("comment", ""),
+        *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
+    ],
+)
+def test_unknown_key_has_a_hint_where_one_helps(key, hint):
+    with pytest.raises(OptionsError) as caught:
+        Options.from_json(small_options()).with_values({key: 1})
+    assert str(caught.value) == f"invalid options:\n  {key!r}: unrecognised option{hint}"
+
+
+def test_counts_in_a_file_belong_to_another_text_and_vocabulary(tmp_path):
+    values = small_options(n_tokens_vocab=793471, n_train_tokens=768648884)
+    options = choose_options(None, write_json(tmp_path / "options.json", values))
+    assert options == Options.from_json(small_options())
+    assert choose_options(None, values).n_tokens_vocab == 793471
 
 
 def test_presets_have_the_published_shapes():
