@@ -117,9 +117,9 @@ class LSTMOptions:
     n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
         1, "LSTM layers in each direction"
     )
-    cell_clip: _AboveZero | None = parameter(None, "clip the cell state to this; `null` for no clipping")
-    proj_clip: _AboveZero | None = parameter(
-        None, "clip the projected output to this; `null` for no clipping"
+    cell_clip: _Factor | None = parameter(None, "clip the cell state to this; `null` or 0 for no clipping")
+    proj_clip: _Factor | None = parameter(
+        None, "clip the projected output to this; `null` or 0 for no clipping"
     )
     use_skip_connections: bool = parameter(False, "add the input of each layer but the first to its output")
 
@@ -285,7 +285,7 @@ class Options:
         if gone := [key for key in _GONE if top.values.pop(key, None)]:
             _LOG.warning("%s: no longer options of bilm, and ignored", ", ".join(gone))
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
-        options = top.read_as(cls, char_cnn=cnn)
+        options = top.read_as(cls, char_cnn=cnn, lstm=_read_lstm(top.section("lstm")))
         if refuse_unknown:
             top.refuse_unknown(_ARGUMENTS)
         if top.problems:
@@ -374,6 +374,14 @@ def _dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str,
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
+
+
+def _read_lstm(section: JsonObject) -> LSTMOptions:
+    """Read the section of the LSTM, with AllenNLP's 0 for no clipping and the "true" of published files."""
+    if section.values.get("use_skip_connections") == "true":
+        section.values["use_skip_connections"] = True
+    lstm = section.read_as(LSTMOptions)
+    return dataclasses.replace(lstm, cell_clip=lstm.cell_clip or None, proj_clip=lstm.proj_clip or None)
 
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:

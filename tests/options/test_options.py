@@ -63,7 +63,7 @@ def test_json_round_trip(dim, n_layers, clip, flags, filters, activation, dropou
 
 
 def test_every_problem_is_named_at_once():
-    values = small_options(batch_size="many", dropout=1.5, lstm={"cell_clip": 0}, unrol_steps=3)
+    values = small_options(batch_size="many", dropout=1.5, lstm={"cell_clip": -1}, unrol_steps=3)
     values["char_cnn"] |= {"activation": "gelu", "n_characters": 260}
     assert sorted(problem.partition(",")[0] for problem in problems_of(values)) == [
         "'unrol_steps': unrecognised option",
@@ -71,7 +71,7 @@ def test_every_problem_is_named_at_once():
         "char_cnn.activation: expected one of relu",
         "char_cnn.n_characters: must be 261 (training) or 262 (inference)",
         "dropout: must be below 1",
-        "lstm.cell_clip: must be above 0",
+        "lstm.cell_clip: must be at least 0",
     ]
 
 
@@ -84,6 +84,10 @@ def test_every_problem_is_named_at_once():
         (small_options(lstm={"n_layers": 10**12}), "lstm.n_layers: must be at most 1000, got 1000000000000"),
         (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected pairs [width, number], got []"),
         (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
+        (
+            small_options(lstm={"use_skip_connections": "false"}),
+            "lstm.use_skip_connections: expected true or",
+        ),
         (small_options(dropout=float("nan")), "dropout: expected a number, got NaN"),
         # of values that are right by themselves
         (
@@ -103,6 +107,15 @@ def test_every_problem_is_named_at_once():
 )
 def test_wrong_values(values, problem):
     assert any(found.startswith(problem) for found in problems_of(values)), problems_of(values)
+
+
+def test_values_of_published_files_are_read_as_allennlp_reads_them():
+    published = small_options(lstm={"cell_clip": 0, "proj_clip": 0.0, "use_skip_connections": "true"})
+    options = Options.from_json(published)
+    assert options.to_inference_json()["lstm"] == published["lstm"] | {
+        **{"cell_clip": None, "proj_clip": None, "use_skip_connections": True}
+    }
+    assert published["lstm"]["use_skip_connections"] == "true", "the object that was given is not changed"
 
 
 def test_unknown_keys_are_refused_or_collected():
