@@ -96,7 +96,9 @@ class Bounds:
 
 
 _ANY = Bounds()
-Count = Annotated[int, Bounds(least=0)]
+_MOST = (1 << 63) - 1  # of a signed 64-bit integer
+Count = Annotated[int, Bounds(least=0, most=_MOST)]
+Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
 class JsonObject:
@@ -221,9 +223,9 @@ class JsonObject:
         return self._checked(name, value, annotation, bounds)
 
     def _checked(self, name: str, value: Any, kind: type, bounds: Bounds = _ANY) -> Any:  # noqa: ANN401
-        problem = f"expected {_KINDS[kind]}, got {shown(value)}"
-        if is_kind(value, kind):
-            problem = bounds.problem(value)
+        problem = bounds.problem(value) if is_kind(value, float) else ""  # a large integer is a float
+        if not problem and not is_kind(value, kind):
+            problem = f"expected {_KINDS[kind]}, got {shown(value)}"
         if problem:
             self.problems.append(f"{name}: {problem}")
             return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds, Count, JsonObject, is_kind
+from bilm.io.json import Bounds, Count, JsonObject, Positive, is_kind
 from bilm.io.messages import shown
 from bilm.options.parameters import (
     REQUIRED,
@@ -42,7 +42,6 @@ _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
 _Size = Annotated[int, Bounds(least=1, most=_LARGEST)]
 _Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids are int32
-_Positive = Annotated[int, Bounds(least=1)]
 _Share = Annotated[float, Bounds(least=0, below=1)]
 _Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
 _AboveZero = Annotated[float, Bounds(above=0, most=_HIGHEST)]
@@ -168,7 +167,7 @@ class Options:
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
-    n_epochs: _Positive = flag(10, "passes over the text")
+    n_epochs: Positive = flag(10, "passes over the text")
     batch_size: _Size = flag(
         128,
         "rows of a batch on each GPU",
@@ -176,7 +175,7 @@ class Options:
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
-    n_train_tokens: _Positive | None = flag(
+    n_train_tokens: Positive | None = flag(
         None,
         "length of an epoch in tokens, counted in the text. `--n-train-tokens` overrides the count; a number "
         "in the file is ignored",
