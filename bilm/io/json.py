@@ -223,9 +223,11 @@ class JsonObject:
         return self._checked(name, value, annotation, bounds)
 
     def _checked(self, name: str, value: Any, kind: type, bounds: Bounds = _ANY) -> Any:  # noqa: ANN401
-        problem = bounds.problem(value) if is_kind(value, float) else ""  # a large integer is a float
-        if not problem and not is_kind(value, kind):
-            problem = f"expected {_KINDS[kind]}, got {shown(value)}"
+        problem = f"expected {_KINDS[kind]}, got {shown(value)}"
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if is_kind(value, kind):
+            problem = bounds.problem(value)
         if problem:
             self.problems.append(f"{name}: {problem}")
             return None
