@@ -21,8 +21,8 @@ def model_files(weights: str = "model.hdf5", options: str = "options.json") -> d
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> Path:
     """A folder of files."""
-    path.mkdir(parents=True)
     for name, data in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
     return path
 

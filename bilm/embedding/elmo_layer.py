@@ -29,11 +29,11 @@ class Elmo(keras.layers.Layer):
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
         do_layer_norm: see `ScalarMix`.
         dropout: dropout rate of the mixes' values in training, as in AllenNLP; 0 by default.
-        vocab_to_cache: refused; keeps AllenNLP's place among the arguments.
+        vocab_to_cache: refused unless empty; keeps AllenNLP's place among the arguments.
         keep_sentence_boundaries: return vectors of the two sentence marks too.
         scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
             then not trained.
-        module: refused; keeps AllenNLP's place among the arguments.
+        module: refused unless empty; keeps AllenNLP's place among the arguments.
         trainable: train the biLM too, not only the mixes.
         l2_coef: see `ScalarMix`.
         model: path of a model, instead of the two files; see `ElmoEmbedder.from_model`.
@@ -82,7 +82,7 @@ class Elmo(keras.layers.Layer):
             trainable=trainable,
         )
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
-            if value is not None:
+            if value:  # AllenNLP's configurations have an empty list
                 raise OptionsError(
                     f"{name}: is not supported; give options_file and weight_file alone (each distinct word "
                     "of a batch is encoded once)"

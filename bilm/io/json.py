@@ -9,7 +9,7 @@ import json
 import logging
 import operator
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -31,6 +31,7 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
+_LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
 _LONGEST_INTEGER = 19  # digits, as in 64 bits
@@ -86,7 +87,9 @@ class Bounds:
 
 
 _ANY = Bounds()
-Count = Annotated[int, Bounds(least=0)]
+_MOST = (1 << 63) - 1  # of a signed 64-bit integer
+Count = Annotated[int, Bounds(least=0, most=_MOST)]
+Positive = Annotated[int, Bounds(least=1, most=_MOST)]
 
 
 class JsonObject:
@@ -112,7 +115,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values = values if outer else _plain(values)
+        self.values: dict[str, Any] = dict(values) if outer else _plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -170,12 +173,17 @@ class JsonObject:
         """Dotted names of the keys that were not read, also in nested objects."""
         return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
-    def refuse_unknown(self) -> None:
-        """Add a problem for each key that was not read."""
+    def refuse_unknown(self, arguments: Collection[str] = ()) -> None:
+        """Add a problem for each key that was not read.
+
+        Args:
+            arguments: names of arguments, which belong elsewhere.
+        """
         for inner in self._objects:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
-                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, n=1)
+                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
+                hint = f"; give the argument `{key}` instead" if key in arguments else hint
                 self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:
@@ -207,6 +215,8 @@ class JsonObject:
 
     def _checked(self, name: str, value: Any, kind: type, bounds: Bounds = _ANY) -> Any:  # noqa: ANN401
         problem = f"expected {_KINDS[kind]}, got {shown(value)}"
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
         if is_kind(value, kind):
             problem = bounds.problem(value)
         if problem:

@@ -49,7 +49,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
 
     Args:
         preset: name in `PRESETS`; ``laptop`` by default.
-        options: options, path of their file, or its decoded object.
+        options: options, path of their file, or its decoded object; in a file ``n_tokens_vocab`` is ignored.
 
     Raises:
         ArgumentError: both are given.
@@ -64,8 +64,8 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
     elif isinstance(options, Mapping):
         options = Options.from_json(options)
     elif not isinstance(options, Options):
-        options = load_options(Path(options))
-    # Tokens are counted in the text; a number in the file belongs to another corpus.
+        options = dataclasses.replace(load_options(Path(options)), n_tokens_vocab=None)
+    # Words and tokens are counted in the vocabulary and the text; numbers in the file belong to others.
     return dataclasses.replace(options, n_train_tokens=None)
 
 

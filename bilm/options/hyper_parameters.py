@@ -7,11 +7,11 @@ file. Each field describes its key; ``docs/options.md`` has them in tables.
 import dataclasses
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds, Count, JsonObject, is_kind
+from bilm.io.json import Bounds, Count, JsonObject, Positive, is_kind
 from bilm.io.messages import shown
 from bilm.options.parameters import (
     REQUIRED,
@@ -32,13 +32,16 @@ _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38
 
+_ARGUMENTS = frozenset(
+    "heldout_prefix eval_every patience save_every keep max_steps max_time resume dry_run seed shuffle "
+    "shuffle_buffer n_gpus jit log_every histograms_every".split()
+)  # of `bilm.train`, which some write among the options
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
 _Size = Annotated[int, Bounds(least=1, most=_LARGEST)]
 _Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids are int32
-_Positive = Annotated[int, Bounds(least=1)]
 _Share = Annotated[float, Bounds(least=0, below=1)]
 _Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
 _AboveZero = Annotated[float, Bounds(above=0, most=_HIGHEST)]
@@ -113,9 +116,9 @@ class LSTMOptions:
     n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
         1, "LSTM layers in each direction"
     )
-    cell_clip: _AboveZero | None = parameter(None, "clip the cell state to this; `null` for no clipping")
-    proj_clip: _AboveZero | None = parameter(
-        None, "clip the projected output to this; `null` for no clipping"
+    cell_clip: _Factor | None = parameter(None, "clip the cell state to this; `null` or 0 for no clipping")
+    proj_clip: _Factor | None = parameter(
+        None, "clip the projected output to this; `null` or 0 for no clipping"
     )
     use_skip_connections: bool = parameter(False, "add the input of each layer but the first to its output")
 
@@ -158,12 +161,13 @@ class Options:
         "`char_cnn`",
     )
     n_tokens_vocab: _Words | None = parameter(
-        None, "size of the vocabulary; read from the vocabulary file, with which it must agree"
+        None,
+        "size of the vocabulary, read from the vocabulary file; a number in a file of options is ignored",
     )
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
-    n_epochs: _Positive = flag(10, "passes over the text")
+    n_epochs: Positive = flag(10, "passes over the text")
     batch_size: _Size = flag(
         128,
         "rows of a batch on each GPU",
@@ -171,7 +175,7 @@ class Options:
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
-    n_train_tokens: _Positive | None = flag(
+    n_train_tokens: Positive | None = flag(
         None,
         "length of an epoch in tokens, counted in the text. `--n-train-tokens` overrides the count; a number "
         "in the file is ignored",
@@ -277,13 +281,12 @@ class Options:
             OptionsError: as `from_json`.
         """
         top = JsonObject("", values)
-        top.taken.update(_GONE)
-        if gone := [key for key in _GONE if top.values.get(key)]:
+        if gone := [key for key in _GONE if top.values.pop(key, None)]:
             _LOG.warning("%s: no longer options of bilm, and ignored", ", ".join(gone))
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
-        options = top.read_as(cls, char_cnn=cnn)
+        options = top.read_as(cls, char_cnn=cnn, lstm=_read_lstm(top.section("lstm")))
         if refuse_unknown:
-            top.refuse_unknown()
+            top.refuse_unknown(_ARGUMENTS)
         if top.problems:
             raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in top.problems))
         if "learning_rate" not in top.values:
@@ -338,15 +341,16 @@ class Options:
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> "Options":
-        """Return a copy with some keys replaced; keys are dotted, for example ``{"lstm.dim": 512}``.
+        """Return a copy with some keys replaced: ``{"lstm.dim": 512}``, or ``{"lstm": {"dim": 512}}``.
 
+        The other keys of a section keep their values.
         A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,
         which is multiplied by the learning rate, to 0.
         """
         values = self.to_json()
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
             del values["learning_rate"], values["weight_decay"]
-        for key, value in changes.items():
+        for key, value in _dotted(changes):
             *sections, last = key.split(".")
             place = values
             for section in sections:
@@ -358,8 +362,25 @@ class Options:
         return Options.from_json(values)
 
 
+def _dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and their values, also those of nested objects."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{section}{key}.")
+        else:
+            yield section + key, value
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401
     return value.value if isinstance(value, enum.Enum) else value
+
+
+def _read_lstm(section: JsonObject) -> LSTMOptions:
+    """Read the section of the LSTM, with AllenNLP's 0 for no clipping and the "true" of published files."""
+    if section.values.get("use_skip_connections") == "true":
+        section.values["use_skip_connections"] = True
+    lstm = section.read_as(LSTMOptions)
+    return dataclasses.replace(lstm, cell_clip=lstm.cell_clip or None, proj_clip=lstm.proj_clip or None)
 
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:

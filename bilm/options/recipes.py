@@ -145,7 +145,7 @@ def complete(
         line = (
             f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on the "
         )
-        return completed, line + "same text; set learning_rate for another"
+        return completed, line + "same text; set `learning_rate` for another"
     shown = {key: completed.to_json()[key] for key in _SHOWN}
     return completed, (
         f"recipe: {values['recipe'].value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "

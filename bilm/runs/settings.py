@@ -20,9 +20,6 @@ from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
 
-_MOST = (1 << 63) - 1  # largest signed 64-bit integer
-_Positive = Annotated[int, json.Bounds(least=1, most=_MOST)]
-
 
 def steps_or_minutes(value: int | str) -> int | str:
     """Parse ``1250`` (steps) or ``"30m"`` (minutes).
@@ -80,10 +77,10 @@ class TrainingSettings:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
-    patience: _Positive | None = parameter(None, "stop after this many validations without improvement")
+    patience: json.Positive | None = parameter(None, "stop after this many validations without improvement")
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
-    keep: _Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
-    max_steps: _Positive | None = parameter(None, "stop after this many steps")
+    keep: json.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
+    max_steps: json.Positive | None = parameter(None, "stop after this many steps")
     max_time: Annotated[float, json.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
@@ -95,13 +92,13 @@ class TrainingSettings:
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
-    shuffle_buffer: _Positive = parameter(
+    shuffle_buffer: json.Positive = parameter(
         100_000, "number of sentences shuffled at a time; limits memory use"
     )
-    n_gpus: _Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
+    n_gpus: json.Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
-    log_every: _Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
-    histograms_every: _Positive | None = parameter(
+    log_every: json.Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
+    histograms_every: json.Positive | None = parameter(
         None, "steps between TensorBoard histograms of the weights", shown="no histograms"
     )
 
@@ -139,6 +136,8 @@ class TrainingSettings:
             raise OptionsError(
                 f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
             )
+        if "recipe" in changes:
+            raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
         settings = reader.read_as(cls, values=values, heldout_prefix=heldout)
         for problem in reader.problems:
@@ -185,7 +184,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
             raise OptionsError("; ".join(file.problems))
         if isinstance(options, dict):
             known, others = Options.parse(options, refuse_unknown=writer == WRITER)
-            values["options"] = options = known.to_json()
+            values["options"] = options = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
             if writer != WRITER:
                 warn_of_unknown(path, [*file.unknown, *(f"options.{key}" for key in others)], writer)
         known_names = file.taken - {"written_by"}

@@ -98,7 +98,7 @@ def train(
         if chosen.n_tokens_vocab not in (None, vocabulary.size):
             raise VocabularyError(
                 f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
-                f"{chosen.n_tokens_vocab}"
+                f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
             )
         start = Start(
             train_prefix=call.arguments["train_prefix"],

@@ -40,6 +40,9 @@ _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
 HDF5_ENDS = (".hdf5", ".h5")
 _ALLENNLP_NAMES = ("weights.th", "best.th")
 """State dicts in AllenNLP's archives and training directories; the first is taken."""
+_ALLENNLP_FOLDER = "fta"
+"""Folder of the files that an AllenNLP configuration names, as ``KEY.options_file``, ``KEY.weight_file``."""
+_OPTIONS_ENDS = (OPTIONS_NAME, ".options_file")
 _VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
@@ -317,7 +320,7 @@ def find_distribution(path: Path) -> StoredModel:
         if archive is None:
             return _model(path, _in_folder(path))
         files, around = _in_archive(archive), _in_folder(path.parent)
-        if not any(name.endswith(OPTIONS_NAME) for name in files):
+        if not any(name.endswith(_OPTIONS_ENDS) for name in files):
             files |= {name: around[name] for name in [options_beside(path.name, around)] if name}
         return _model(path, files)
     except BilmError as error:
@@ -352,15 +355,22 @@ def _archive(path: Path) -> ZipArchive | TarArchive | None:
 
 
 def _in_folder(path: Path) -> Files:
-    """List the files directly in a directory."""
+    """List the files of a directory, as `_folder_of` defines it."""
     with messages.os_errors_as(DataError, str(path)):
-        return {file.name: ModelFile(file) for file in sorted(path.iterdir()) if file.is_file()}
+        files = sorted([*path.iterdir(), *path.glob(f"{_ALLENNLP_FOLDER}/*")])
+        return {file.name: ModelFile(file) for file in files if file.is_file()}
+
+
+def _folder_of(path: PurePosixPath) -> PurePosixPath:
+    """Return the folder of a file; files of AllenNLP's folder ``fta`` belong to the one around it."""
+    return path.parent.parent if path.parent.name == _ALLENNLP_FOLDER else path.parent
 
 
 def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     """List the files of the only folder with options; without such a folder, the archive's own files."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
-    folders = {path.parent for path in paths if path.name.endswith(OPTIONS_NAME) and not _is_litter(path)}
+    options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not _is_litter(path)]
+    folders = {*map(_folder_of, options)}
     if len(folders) > 1:
         raise DataError(
             f"{archive.path}: several folders hold an {OPTIONS_NAME}: {_listed(map(str, folders))}"
@@ -369,7 +379,7 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     return {
         path.name: ModelFile(archive.path, archive, name)
         for path, name in paths.items()
-        if path.parent == folder
+        if _folder_of(path) == folder
     }
 
 
@@ -386,13 +396,13 @@ def _of_file(path: Path) -> StoredModel:
     if not is_weights:
         if (kind := foreign.what_it_is(path)) is not None:
             raise WeightsError(f"{path}: is {kind}")
-        if not name.endswith((*HDF5_ENDS, OPTIONS_NAME)):
+        if not name.endswith((*HDF5_ENDS, *_OPTIONS_ENDS)):
             raise WeightsError(f"{path}: not a model: expected a folder, an archive or a file of weights")
     files = _in_folder(path.parent)
-    if not name.endswith(OPTIONS_NAME):
+    if not name.endswith(_OPTIONS_ENDS):
         return _model(path, files, weights=name)
-    beside = name.removesuffix(OPTIONS_NAME)
-    candidates = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5") if beside]
+    beside = name.removesuffix(OPTIONS_NAME).removesuffix("options_file")
+    candidates = [f"{beside}{end}" for end in ("weights.hdf5", "hdf5", "weight_file") if beside]
     return _model(path, files, weights=next(filter(files.get, candidates), None), options=name)
 
 
@@ -401,7 +411,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
     weights = _weights_among(path, files) if weights is None else weights
     if options is None:
         beside = options_beside(weights, files)
-        candidates = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
+        candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
     return StoredModel(path, files[weights], files[options], vocabulary)
@@ -415,6 +425,7 @@ def _weights_among(path: Path, files: Files) -> str:
     """
     usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
     of_allennlp = [name for name in _ALLENNLP_NAMES if name in files][:1]
+    of_allennlp = of_allennlp or [name for name in files if name.endswith(".weight_file")]
     candidates = usual or [name for name in files if name.endswith(HDF5_ENDS)] or of_allennlp
     return _only(path, candidates, "file of weights", files)
 
@@ -434,7 +445,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
 def options_beside(name: str, names: Collection[str]) -> str | None:
     """Return the name that bilm or AllenNLP gives the options of the weights `name`; None if missing."""
     stem = PurePosixPath(name).stem
-    candidates = [f"{stem}.options.json", OPTIONS_NAME]
+    candidates = [f"{stem}.options.json", f"{stem}.options_file", OPTIONS_NAME]
     if stem.endswith("_weights"):
         candidates.insert(0, stem.removesuffix("weights") + OPTIONS_NAME)
     return next((candidate for candidate in candidates if candidate in names), None)

@@ -5,13 +5,13 @@ import json
 import math
 import os
 import re
-import tomllib
 
 import pytest
 from click.testing import CliRunner
 
 import bilm
 from bilm.cli import main
+from bilm.runs.settings import read_arguments
 from tests.helpers import (
     HELDOUT,
     TRAIN,
@@ -70,7 +70,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
     settings = ("--n-train-tokens", 256, "--n-epochs", 1, "--batch-size", 8, "--eval-every", 8, "--keep", 1)
     run("train", "--preset", "tiny", *texts, *changes, *settings, "--save-dir", first)
     monkeypatch.chdir(tmp_path)
-    arguments = tomllib.loads((first / "run.toml").read_text())
+    arguments = read_arguments(first / "run.toml")
     assert arguments["options"]["recipe"] == "one-pass" and arguments["keep"] == 1
     run("train", "--config", "first/run.toml", "--save-dir", others[0])
     bilm.train(**arguments, save_dir=others[1], reporter=bilm.Reporter())
@@ -80,7 +80,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
 
 
 def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
-    options = json.loads(smallest_file(n_epochs=1).read_text())
+    options = json.loads(smallest_file(n_epochs=1, n_tokens_vocab=80).read_text())
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
     arguments |= {"changes": {"dropout": 0.5, "lstm.cell_clip": 2.0}, "seed": 1, "n_train_tokens": 90}
     file = write_json(tmp_path / "run.json", arguments)
@@ -90,7 +90,8 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
     assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)
     assert '"seed": 2' in (tmp_path / "run" / "calls.jsonl").read_text()
     before = {*os.listdir("/")}
-    dry = run("train", "--config", file, "--save-dir", "/", "--options", smallest_file(), "--dry-run")
+    options = smallest_file(n_tokens_vocab=81)
+    dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
     assert "seed:" not in dry and {*os.listdir("/")} == before
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)

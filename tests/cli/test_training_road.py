@@ -160,6 +160,7 @@ def test_a_schedule_that_has_ended_begins_lower_on_the_same_text(tmp_path):
     again = ("restart", "--save-dir", path, "--n-epochs", 1, "--max-steps", 1, "--seed", 7)
     said = run(*again, "--save-to", tmp_path / "same", "--train-prefix", TRAIN)
     assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended on the same" in said
+    assert "text; set --learning-rate for another" in said
     said = run(*again, "--save-to", tmp_path / "other", "--train-prefix", HELDOUT)
     assert "recipe: learning_rate" not in said
 

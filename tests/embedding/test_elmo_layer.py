@@ -259,7 +259,7 @@ def test_ids_are_checked(files):
 
 def test_arguments_of_allennlp(files):
     assert Elmo(*files, 2, requires_grad=True).encoder.trainable
-    elmo = Elmo(*files, 1, requires_grad=False, vocab_to_cache=None, module=None)
+    elmo = Elmo(*files, 1, requires_grad=False, vocab_to_cache=[], module=None)
     assert not elmo.encoder.trainable and elmo.get_output_dim() == 4
     chosen = Elmo(*files, 1, scalar_mix_parameters=[-9e10, 1])
     assert not chosen.trainable_weights

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
+from bilm.io.json import parse_json
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
-from bilm.options.file import load_inference_options, load_options, toml_lines
+from bilm.options.file import choose_options, load_inference_options, load_options, toml_lines
+from bilm.options.parameters import parameters
+from bilm.runs.settings import TrainingSettings
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -61,7 +64,7 @@ def test_json_round_trip(dim, n_layers, clip, flags, filters, activation, dropou
 
 
 def test_every_problem_is_named_at_once():
-    values = small_options(batch_size="many", dropout=1.5, lstm={"cell_clip": 0}, unrol_steps=3)
+    values = small_options(batch_size="many", dropout=1.5, lstm={"cell_clip": -1}, unrol_steps=3)
     values["char_cnn"] |= {"activation": "gelu", "n_characters": 260}
     assert sorted(problem.partition(",")[0] for problem in problems_of(values)) == [
         "'unrol_steps': unrecognised option",
@@ -69,7 +72,7 @@ def test_every_problem_is_named_at_once():
         "char_cnn.activation: expected one of relu",
         "char_cnn.n_characters: must be 261 (training) or 262 (inference)",
         "dropout: must be below 1",
-        "lstm.cell_clip: must be above 0",
+        "lstm.cell_clip: must be at least 0",
     ]
 
 
@@ -80,8 +83,14 @@ def test_every_problem_is_named_at_once():
         ({"lstm": {"dim": 4}}, "lstm.projection_dim: missing"),
         ({"lstm": {"dim": True, "projection_dim": 1}}, "lstm.dim: expected an integer, got true"),
         (small_options(lstm={"n_layers": 10**12}), "lstm.n_layers: must be at most 1000, got 1000000000000"),
+        (small_options(batch_size=parse_json("9" * 20)), "batch_size: must be at most 1048576, got 1000"),
+        (small_options(n_epochs=parse_json("9" * 20)), "n_epochs: must be at most 9223372036854775807, got"),
         (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected pairs [width, number], got []"),
         (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
+        (
+            small_options(lstm={"use_skip_connections": "false"}),
+            "lstm.use_skip_connections: expected true or",
+        ),
         (small_options(dropout=float("nan")), "dropout: expected a number, got NaN"),
         # of values that are right by themselves
         (
@@ -101,6 +110,15 @@ def test_every_problem_is_named_at_once():
 )
 def test_wrong_values(values, problem):
     assert any(found.startswith(problem) for found in problems_of(values)), problems_of(values)
+
+
+def test_values_of_published_files_are_read_as_allennlp_reads_them():
+    published = small_options(lstm={"cell_clip": 0, "proj_clip": 0.0, "use_skip_connections": "true"})
+    options = Options.from_json(published)
+    assert options.to_inference_json()["lstm"] == published["lstm"] | {
+        **{"cell_clip": None, "proj_clip": None, "use_skip_connections": True}
+    }
+    assert published["lstm"]["use_skip_connections"] == "true", "the object that was given is not changed"
 
 
 def test_unknown_keys_are_refused_or_collected():
@@ -126,11 +144,36 @@ def test_values_by_dotted_key():
     options = Options.from_json(small_options())
     changed = options.with_values({"lstm.dim": 16, "dropout": 0.5, "char_cnn.embedding.dim": 8})
     assert (changed.lstm.dim, changed.dropout, changed.char_cnn.embedding_dim) == (16, 0.5, 8)
+    nested = {"lstm": {"dim": 16}, "dropout": 0.5, "char_cnn": {"embedding": {"dim": 8}}}
+    assert options.with_values(nested) == changed
     assert options.with_values({"char_cnn": None}).char_cnn is None
     with pytest.raises(OptionsError, match="lstm.dim.x: dim is not a section"):
         options.with_values({"lstm.dim.x": 1})
-    with pytest.raises(OptionsError, match="did you mean lstm.n_layers"):
-        options.with_values({"lstm.layers": 1})
+    with pytest.raises(OptionsError, match="dropout.x: dropout is not a section"):
+        options.with_values({"dropout": {"x": 1}})
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("lstm.layers", ", did you mean lstm.n_layers?"),
+        ("optimizer_type", ", did you mean optimizer?"),
+        ("dro", ""),
+        ("comment", ""),
+        *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
+    ],
+)
+def test_unknown_key_has_a_hint_where_one_helps(key, hint):
+    with pytest.raises(OptionsError) as caught:
+        Options.from_json(small_options()).with_values({key: 1})
+    assert str(caught.value) == f"invalid options:\n  {key!r}: unrecognised option{hint}"
+
+
+def test_counts_in_a_file_belong_to_another_text_and_vocabulary(tmp_path):
+    values = small_options(n_tokens_vocab=793471, n_train_tokens=768648884)
+    options = choose_options(None, write_json(tmp_path / "options.json", values))
+    assert options == Options.from_json(small_options())
+    assert choose_options(None, values).n_tokens_vocab == 793471
 
 
 def test_presets_have_the_published_shapes():

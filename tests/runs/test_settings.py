@@ -23,6 +23,7 @@ from tests.helpers import write_json
         ({"eval_every": 0, "heldout_prefix": "h"}, "`eval_every`: '0' is neither a number of steps, such as"),
         ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
         ({"changes": "dropout"}, "`changes` is 'dropout'; expected keys of options.json"),
+        ({"changes": {"recipe": "auto"}}, "recipe: only records which one was used; give the argument `re"),
         ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
         ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
         ({"lstm_dim": 2}, "`lstm_dim`: no such argument; other keys of options.json go in changes="),
@@ -51,7 +52,11 @@ def test_arguments_from_a_file(tmp_path):
     file = write_json(
         tmp_path / "run.json",
         {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None, "dropout": 0}
-        | {"options": PRESETS["tiny"].to_json(), "changes": {"lstm.dim": 64}, "max_time": "90m"},
+        | {
+            "options": PRESETS["tiny"].to_json() | {"n_tokens_vocab": 80},
+            "changes": {"lstm.dim": 64},
+            "max_time": "90m",
+        },
     )
     values = read_arguments(file)
     assert (values["train_prefix"], values["heldout_prefix"], values["vocab_file"]) == (

@@ -38,6 +38,7 @@ def assert_is_the_model(found):
         ("weights.hdf5", "options.json"),
         (f"{ELMO}_weights.hdf5", f"{ELMO}_options.json"),
         ("lm.h5", "lm.options.json"),
+        ("fta/model.elmo.weight_file", "fta/model.elmo.options_file"),
     ],
 )
 def test_folders_and_archives(weights, options, tmp_path):
@@ -70,6 +71,11 @@ def test_a_file_with_the_other_beside_it(tmp_path):
     folder = write_folder(tmp_path / "pair", files)
     for name in ("x_weights.hdf5", "x_options.json"):
         assert_is_the_model(find_distribution(folder / name))
+    files = model_files("a.weight_file", "a.options_file") | {"b.weight_file": b"", "b.options_file": b""}
+    folder = write_folder(tmp_path / "fta", files)
+    for name in ("a.weight_file", "a.options_file"):
+        assert_is_the_model(find_distribution(folder / name))
+    assert "more than one file of weights: a.weight_file, b.weight_file" in refused(tmp_path)
     folder = write_folder(tmp_path / "m", model_files("w"))
     assert_is_the_model(find_distribution(folder / "w"))
 

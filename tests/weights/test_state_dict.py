@@ -53,7 +53,10 @@ def test_archive_and_folder_are_models(model_tar, tmp_path):
     tar = write_tar(
         tmp_path / "x.tar", {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
     )
-    for path in (folder, folder / "best.th", folder / "model.tgz", tar):
+    files = {"weights.th": saved(state_dict()), "fta/model.elmo.weight_file": b"of before it was fine-tuned"}
+    files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes()}
+    whole = write_tar(tmp_path / "whole.tar.gz", files), write_folder(tmp_path / "unpacked", files)
+    for path in (folder, folder / "best.th", folder / "model.tgz", tar, *whole):
         assert_is_the_model(open_model(path).arrays())
     assert str(open_model(tar).weight_file) == f"{tar}/in/w.hdf5"
     dump = bilm.dump_weights(model=folder, outfile=tmp_path / "dump.hdf5")

@@ -31,9 +31,9 @@ class PrintingReporter(reporter.ProgressReporter):
         self._stop, self._is_stopping = stop, False
 
     def write(self, line: str, is_result: bool = True) -> None:
-        """Print a line; a stream that fails, such as on a full disk, is given up."""
+        """Print a line with flags for arguments; a stream that fails, as on a full disk, is given up."""
         try:
-            click.echo(line, err=not is_result)
+            click.echo(group.with_flags(line), err=not is_result)
         except OSError as error:
             if self._stop is None:
                 raise
@@ -69,8 +69,7 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
             f"{result.best_checkpoint}"
         )
     if result.outcome == "stopped":
-        reason = reason or group.with_flags(result.stop_reason or "")
-        yield f"stopped at step {result.step:,}: {reason}; continue with --resume"
+        yield f"stopped at step {result.step:,}: {reason or result.stop_reason}; continue with --resume"
     if (estimate := result.estimate) is None:
         yield f"saved: {result.saved}" if result.saved else "nothing left to do"
         return
