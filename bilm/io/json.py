@@ -216,6 +216,8 @@ class JsonObject:
 
     def _checked(self, name: str, value: Any, kind: type, bounds: Bounds = _ANY) -> Any:  # noqa: ANN401
         problem = f"expected {_KINDS[kind]}, got {shown(value)}"
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
         if is_kind(value, kind):
             problem = bounds.problem(value)
         if problem:

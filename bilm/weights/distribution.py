@@ -40,7 +40,7 @@ _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
 HDF5_ENDS = (".hdf5", ".h5")
 _ALLENNLP_NAMES = ("weights.th", "best.th")
 """State dicts in AllenNLP's archives and training directories; the first is taken."""
-_VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
+VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,7 +403,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
         beside = options_beside(weights, files)
         candidates = [name for name in files if name.endswith(OPTIONS_NAME)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
-    vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
+    vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
     return StoredModel(path, files[weights], files[options], vocabulary)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -210,6 +211,15 @@ def test_a_run_is_discarded_only_before_its_first_checkpoint(saved, options, tmp
     before = snapshot(run.path)
     run.discard_unsaved()
     assert snapshot(run.path) == before
+
+
+def test_compressed_vocabulary_of_a_directory_is_found(tmp_path):
+    path = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
+    assert RunModel(path).vocabulary() is None
+    (path / "vocab.txt.gz").write_bytes(gzip.compress(VOCAB.read_bytes()))
+    assert RunModel(path).vocabulary().size == 73
+    RunDirectory.open(path).take_over(Vocabulary(VOCAB))
+    assert RunDirectory.open(path).vocabulary_file.name == "vocab.txt"
 
 
 def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
