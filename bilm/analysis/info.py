@@ -84,7 +84,7 @@ def _describe_run(path: Path) -> Description:
         "last_call": dataclasses.asdict(calls[-1]) if calls else None,
         "files": files,
     }
-    where = "vocab.txt" if run.vocabulary_file.is_file() else "not in the directory"
+    where = run.vocabulary_file.name if run.vocabulary_file.is_file() else "not in the directory"
     sampled = f"{options.n_negative_samples_batch:,} classes sampled"
     lines = [
         f"{path}: run directory, {len(files)} files, {messages.size_of(sum(files.values()))}",

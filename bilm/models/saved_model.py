@@ -55,8 +55,8 @@ class ServedElmo(tf.Module):
             if vocabulary is None:
                 raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
             self._marks = (vocabulary.bos + 1, vocabulary.eos + 1)
-            ids = tf.range(vocabulary.size, dtype=tf.int32)
-            entries = tf.lookup.KeyValueTensorInitializer(tf.constant(list(vocabulary.words)), ids)
+            words = list(vocabulary.words)
+            entries = tf.lookup.KeyValueTensorInitializer(tf.constant(words), vocabulary.lookup(words))
             self.ids = tf.lookup.StaticHashTable(entries, vocabulary.unk)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="strings")], autograph=False)

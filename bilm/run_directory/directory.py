@@ -129,8 +129,9 @@ class RunDirectory:
 
     @property
     def vocabulary_file(self) -> Path:
-        """Path of the run's copy of its vocabulary; missing in directories of bilm-tf."""
-        return self.path / files.VOCABULARY_FILE
+        """Path of the run's copy of its vocabulary, or of a user's ``vocab.txt.gz``; may be missing."""
+        places = [self.path / name for name in distribution.VOCABULARY_NAMES]
+        return next(filter(Path.is_file, places), places[0])
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the one of the run.
@@ -150,7 +151,7 @@ class RunDirectory:
         with self._written():
             files.mark_in_place(self.path)
             self._keep_options()
-            if not self.vocabulary_file.exists():
+            if not (self.path / files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
 
@@ -173,7 +174,8 @@ class RunDirectory:
         """Find a checkpoint by name.
 
         Args:
-            which: ``latest``, ``best`` (lowest heldout perplexity) or a step.
+            which: ``latest``, ``best`` (lowest heldout perplexity), a step, or the name of its files without
+                their endings, such as ``model.ckpt-12``.
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
@@ -183,12 +185,14 @@ class RunDirectory:
         which = str(which)
         if which == "latest":
             return self.latest()
-        if which != "best" and not (which.isdecimal() and len(which) <= _LONGEST_STEP):
+        is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
+        named = self.index.prefix(which) if is_step else self.path / which
+        if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
             raise OptionsError(f"checkpoint {which!r:.80}: must be latest, best or a step")
 
         def find() -> CheckpointFile:
             if which != "best":
-                return self._checked(self.index.prefix(which))
+                return self._checked(named)
             best = state.best_step(self.latest())
             if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")

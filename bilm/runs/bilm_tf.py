@@ -1,22 +1,25 @@
 """``train`` and ``test`` with bilm-tf's arguments, for scripts that import them from ``bilm.training``."""
 
+import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bilm.data.lm_datasets import LMDataset
-from bilm.errors import ArgumentError, OptionsError
+from bilm.data.lm_datasets import BidirectionalLMDataset, LMDataset
+from bilm.errors import ArgumentError, OptionsError, checked
 from bilm.io import PathLike
-from bilm.options import parameters, recipes
+from bilm.options import Options, parameters, recipes
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.runs import test as testing
 from bilm.runs import train as training
 from bilm.runs.reporter import ProgressReporter, TrainingResult
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 _LOG = logging.getLogger(__name__)
 
 
+@checked
 def train(
     options: Mapping[str, Any],
     data: LMDataset,
@@ -24,6 +27,7 @@ def train(
     tf_save_dir: PathLike,
     tf_log_dir: PathLike | None = None,
     restart_ckpt_file: PathLike | None = None,
+    *others: object,
     **settings: Any,  # noqa: ANN401 - see `bilm.train`
 ) -> TrainingResult:
     """Train a model like bilm-tf's function: with Adagrad, its softmax start and its dropout masks.
@@ -31,50 +35,57 @@ def train(
     Args:
         options: hyper-parameters with bilm-tf's keys; keys of bilm may be added. Without ``n_train_tokens``
             the text is counted.
-        data: text and vocabulary; ``shuffle_on_load`` shuffles shards and sentences.
+        data: text and vocabulary, whose files are read; ``shuffle_on_load`` shuffles shards and sentences.
         n_gpus: number of GPUs, each with a replica of the model; 1 for a CPU.
         tf_save_dir: run directory to write.
         tf_log_dir: the same; TensorBoard's files are in the run directory.
-        restart_ckpt_file: checkpoint to continue from, ``DIRECTORY/model.ckpt-N``, with the options that
-            differ from its run's.
+        restart_ckpt_file: checkpoint to continue from, ``DIRECTORY/model.ckpt-N``, or a directory for its
+            newest, with the options that differ from its run's.
+        *others: refused; the heldout text of some copies of bilm-tf is ``heldout_prefix``.
         **settings: further arguments of `bilm.train` and `bilm.restart`, such as ``heldout_prefix``.
 
     Raises:
-        ArgumentError: `data` does not fit.
+        ArgumentError: `data` does not fit the options, or its class changes how text is read.
         BilmError: as `bilm.train` and `bilm.restart`.
     """
+    if others:
+        raise ArgumentError("`train` takes six arguments by place; a heldout text is heldout_prefix=FILES")
+    if n_gpus < 1:
+        raise ArgumentError(f"`n_gpus` is {n_gpus}; give 1 for a CPU")
     save_dir = Path(tf_save_dir).resolve()
     if tf_log_dir is not None and Path(tf_log_dir).resolve() != save_dir:
         _LOG.warning("tf_log_dir: TensorBoard's files are written to %s", tf_save_dir)
-    arguments = _text(data, "train_prefix", False) | {"n_gpus": n_gpus, "shuffle": data.shuffle_on_load}
+    arguments = _text(data, "train_prefix", False, options) | {
+        "n_gpus": n_gpus,
+        "shuffle": data.shuffle_on_load,
+        "n_train_tokens": options.get("n_train_tokens"),  # which a run's own options do not set
+    }
     if restart_ckpt_file is None:
-        arguments |= {
-            "n_train_tokens": options.get("n_train_tokens"),
-            "options": recipes.OF_BILM_TF | {**options},
-        }
+        arguments["options"] = recipes.OF_BILM_TF | {**options}
         return training.train(save_dir=tf_save_dir, **(arguments | settings))
     source, changes = _checkpoint(restart_ckpt_file, options)
     save_to = None if save_dir == source["save_dir"].resolve() else tf_save_dir
     return training.restart(**(arguments | source | {"save_to": save_to, "changes": changes} | settings))
 
 
+@checked
 def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch_size: int = 256) -> float:
     """Compute the perplexity of a text like bilm-tf's function, and report it.
 
     Args:
         options: options of the run of the checkpoint, from `load_options_latest_checkpoint`.
-        ckpt_file: checkpoint, ``DIRECTORY/model.ckpt-N``.
+        ckpt_file: checkpoint, ``DIRECTORY/model.ckpt-N``, or a directory for its newest.
         data: text and vocabulary, made with ``test=True``.
         batch_size: rows of a batch.
 
     Raises:
-        ArgumentError: `data` does not fit.
+        ArgumentError: `data` does not fit the options, or its class changes how text is read.
         BilmError: as `bilm.test`; or the options describe another network than the checkpoint's.
     """
     source, changes = _checkpoint(ckpt_file, options)
     if differ := sorted(changes.keys() & {*RunModel.fixed}):
         raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
-    arguments = _text(data, "test_prefix", True) | source
+    arguments = _text(data, "test_prefix", True, options) | source
     reporter = ProgressReporter()
     result = testing.test(
         batch_size=batch_size, compat=parameters.Compat.BILM_TF, reporter=reporter, **arguments
@@ -83,18 +94,47 @@ def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch
     return result.perplexity
 
 
-def _text(data: LMDataset, argument: str, is_test: bool) -> dict[str, Any]:
+def _text(data: LMDataset, argument: str, is_test: bool, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that name the text and the vocabulary of a dataset."""
     if data.test is not is_test or data.reverse:
         raise ArgumentError(f"`data`: must be made with test={is_test}, and not reversed")
     if data.vocab.filename is None:
         raise ArgumentError("`data`: its vocabulary has no file; make it with load_vocab")
+    if changed := [*_overridden(data), *_overridden(data.vocab)]:
+        raise ArgumentError(
+            f"`data`: {', '.join(changed)} changes how text is read, and bilm reads the files itself; write "
+            "the changed text to a file, and give that to BidirectionalLMDataset"
+        )
+    known, _ = Options.parse(options)
+    if known.bidirectional and not isinstance(data, BidirectionalLMDataset):
+        raise ArgumentError("`data`: `options` are bidirectional; make it with BidirectionalLMDataset")
+    width = known.char_cnn and known.char_cnn.max_characters_per_token
+    if width not in (None, data.max_word_length):
+        raise ArgumentError(
+            f"`data`: its vocabulary has max_word_length {data.max_word_length}, and `options` "
+            f"max_characters_per_token {width}; make it with load_vocab(FILE, {width})"
+        )
     return {argument: data.filepattern, "vocab_file": data.vocab.filename}
+
+
+_OURS = (LMDataset, BidirectionalLMDataset, Vocabulary, UnicodeCharsVocabulary)
+_OF_BILM_TF = ("_load_shard", "_load_random_shard", "_convert_word_to_char_ids")  # its classes' own methods
+
+
+def _overridden(reader: LMDataset | Vocabulary) -> Iterator[str]:
+    """Yield the names of methods that an object's class, or the object itself, replaces in ours."""
+    kind = type(reader)
+    ours = next(base for base in kind.__mro__ if base in _OURS)
+    methods = [name for name in dir(ours) if name[:2] != "__" and callable(getattr(ours, name))]
+    for name in (*methods, *_OF_BILM_TF):
+        if inspect.getattr_static(reader, name, None) is not inspect.getattr_static(ours, name, None):
+            yield f"{kind.__name__}.{name}"
 
 
 def _checkpoint(file: PathLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments that name a checkpoint, and the options that differ from its run's."""
     path = Path(file)
-    known = RunDirectory.open(path.parent).options.to_json()
+    save_dir, checkpoint = (path, None) if path.is_dir() else (path.parent, path.name)
+    known = RunDirectory.open(save_dir).options.to_json()
     changes = {key: value for key, value in options.items() if known.get(key) != value}
-    return {"save_dir": path.parent, "checkpoint": path.name.removeprefix("model.ckpt-")}, changes
+    return {"save_dir": save_dir, "checkpoint": checkpoint}, changes

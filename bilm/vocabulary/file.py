@@ -6,6 +6,7 @@ sampled softmax draws classes from a log-uniform distribution over ids.
 
 import enum
 import io
+import logging
 import os
 import re
 from collections import Counter
@@ -19,6 +20,8 @@ from bilm.errors import DataError, OptionsError, VocabularyError, require_positi
 from bilm.io import PathLike, atomic, messages, outputs, zip_archive
 from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
 
+_LOG = logging.getLogger(__name__)
+
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_TOKENS = (BOS, EOS, UNK)
 SKIPPED_LINE = "!!!MAXTERMID"
@@ -31,11 +34,10 @@ def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
     Args:
         data: content of the file: plain, gzip, xz or zstandard, recognised by content.
         name: name of the file in errors.
-        validate: refuse missing sentence marks, repeated words and blank lines.
+        validate: refuse missing sentence marks, and warn of repeated words and blank lines.
 
     Raises:
-        VocabularyError: the file is damaged or empty, is not UTF-8, or fails the validation, which lists all
-            errors.
+        VocabularyError: the file is damaged or empty, is not UTF-8, or fails the validation.
     """
     try:
         text = decode(vocabulary_bytes(data, name), name)
@@ -44,10 +46,12 @@ def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
     if not text:
         raise VocabularyError(f"{name}: {EMPTY}")
     lines = split_lines(text)
-    findings = _check_lines(lines) if validate else ()
-    if errors := [finding for finding in findings if finding.severity is Severity.ERROR]:
-        texts = (f"line {error.line}: {error.message}" if error.line else error.message for error in errors)
-        raise VocabularyError(f"{name}: {'; '.join(texts)}")
+    if validate:
+        for finding in _check_marks(lines):
+            if finding.severity is Severity.ERROR:
+                raise VocabularyError(f"{name}: {finding.message}")
+        for finding in _check_rows(lines):
+            _LOG.warning("%s: %s", name, finding.message)
     return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
 
 
@@ -224,14 +228,13 @@ def check_vocabulary(
     if not text:
         return [Finding(Severity.ERROR, None, EMPTY)]
     lines = split_lines(text)
-    findings += [*_check_lines(lines), *_check_words(lines, max_word_length)]
+    findings += [*_check_marks(lines), *_check_rows(lines), *_check_words(lines, max_word_length)]
     return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 
 
-def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
-    """Find missing, misplaced and repeated tokens, and blank lines."""
-    numbered = [(line.strip(), number) for number, line in enumerate(lines, start=1)]
-    first_line = dict(reversed(numbered))
+def _check_marks(lines: Sequence[str]) -> Iterator[Finding]:
+    """Find missing and misplaced special tokens."""
+    first_line = {line.strip(): number for number, line in reversed([*enumerate(lines, start=1)])}
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
     places = ", ".join(f"{token} on line {first_line.get(token)}" for token in SPECIAL_TOKENS)
     if missing == [UNK]:
@@ -243,17 +246,19 @@ def _check_lines(lines: Sequence[str]) -> Iterator[Finding]:
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
         yield Finding(Severity.WARNING, None, message)
-    ignored = "", SKIPPED_LINE
-    repeated = [(word, line) for word, line in numbered if line != first_line[word] and word not in ignored]
-    if repeated:
-        word, number = repeated[0]
-        more = f", and {len(repeated) - 1} more lines repeat a word" if len(repeated) > 1 else ""
-        message = f"{word!r:.80} is on lines {first_line[word]} and {number}{more}"
-        yield Finding(Severity.ERROR, number, message)
-    if "" in first_line:
-        n_blank = sum(not word for word, _ in numbered)
-        more = f", and {n_blank - 1} more lines are" if n_blank > 1 else ""
-        yield Finding(Severity.ERROR, first_line[""], f"the line is blank{more}")
+
+
+def _check_rows(lines: Sequence[str]) -> Iterator[Finding]:
+    """Find blank lines and repeated words, whose rows in a model are superfluous."""
+    words = [*enumerate(map(str.strip, lines), start=1)]
+    first_line = {word: number for number, word in reversed(words)}
+    numbers = [k for k, word in words if word != SKIPPED_LINE and (not word or k != first_line[word])]
+    if numbers:
+        message = (
+            "blank line or repeated word; each line keeps its id, and a repeated word has that of its last "
+            "line, as in bilm-tf. Remove such lines for a new model; a trained one needs them"
+        )
+        yield _of_lines(Severity.WARNING, message, lines, numbers)
 
 
 def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:

@@ -61,14 +61,14 @@ def mark_row(mark: int, width: int) -> np.ndarray:
 class Vocabulary:
     """Words and their ids, as bilm-tf's class of this name.
 
-    Without validation the file is read as in bilm-tf: missing special tokens have id -1, a repeated word has
-    the id of its last line, a blank line is an empty word. A line ``!!!MAXTERMID`` is skipped. A byte order
-    mark and all kinds of line ends are accepted. A vocabulary without ``<UNK>`` can encode only texts whose
-    words it contains.
+    The file is read as in bilm-tf: a repeated word has the id of its last line, a blank line is an empty
+    word, a line ``!!!MAXTERMID`` is skipped, and missing special tokens have id -1. A byte order mark and all
+    kinds of line ends are accepted. A vocabulary without ``<UNK>`` can encode only texts whose words it
+    contains.
 
     Args:
         filename: the file: UTF-8, one word per line; plain, gzip, xz or zstandard.
-        validate_file: refuse missing sentence marks, repeated words and blank lines.
+        validate_file: refuse missing sentence marks, and warn of repeated words and blank lines.
 
     Attributes:
         filename: the file, as it was named; None without one.
@@ -324,14 +324,14 @@ def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
 
 @checked
 def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
-    """Read and validate a vocabulary file.
+    """Read a vocabulary file; warns of blank lines and repeated words, see `Vocabulary`.
 
     Args:
         path: the file.
         max_word_length: characters of a row for a character-level model; None for a word-level model.
 
     Raises:
-        VocabularyError: the file cannot be read or is invalid.
+        VocabularyError: the file cannot be read, or lacks a sentence mark.
     """
     if max_word_length is None:
         return Vocabulary(path, validate_file=True)

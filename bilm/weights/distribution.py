@@ -43,7 +43,7 @@ _ALLENNLP_NAMES = ("weights.th", "best.th")
 _ALLENNLP_FOLDER = "fta"
 """Folder of the files that an AllenNLP configuration names, as ``KEY.options_file``, ``KEY.weight_file``."""
 _OPTIONS_ENDS = (OPTIONS_NAME, ".options_file")
-_VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
+VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -413,7 +413,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
         beside = options_beside(weights, files)
         candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
-    vocabulary = next((files[name] for name in _VOCABULARY_NAMES if name in files), None)
+    vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
     return StoredModel(path, files[weights], files[options], vocabulary)
 
 

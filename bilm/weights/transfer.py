@@ -65,10 +65,10 @@ class Remapping:
             new_words: words in id order, special tokens included.
             word_counts: integers (new words,), counts in the new text.
         """
-        ids = {word: i for i, word in enumerate(old_words)}
+        ids, new_ids = ({word: k for k, word in enumerate(words)} for words in (old_words, new_words))
         old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
-        mark_ids = [new_words.index(token) for token in (BOS, EOS)]
-        unk = new_words.index(UNK) if UNK in new_words else None
+        mark_ids = [new_ids[token] for token in (BOS, EOS)]
+        unk = new_ids.get(UNK)
         counts = np.array(word_counts)
         unknown = 0 if unk is None else counts[unk]
         counts[mark_ids if unk is None else [*mark_ids, unk]] = -1  # behind all words
@@ -92,7 +92,7 @@ class Remapping:
     @property
     def n_dropped(self) -> int:
         """Number of words in the old vocabulary only."""
-        return self.n_old - self.n_kept
+        return self.n_old - len({*self.old_ids.tolist()} - {-1})
 
     def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
         """Return the arrays, by bilm's names, with word rows in the order of the new vocabulary."""

@@ -16,8 +16,11 @@ from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 def small(tmp_path_factory):
     """The flags of a model that is exported soon."""
     changes = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}
-    options, weights = write_model(tmp_path_factory.mktemp("small"), n_words=73, **changes)
-    return ("--options-file", options, "--weight-file", weights, "--vocab-file", VOCAB)
+    directory, vocabulary = tmp_path_factory.mktemp("small"), VOCAB.read_text().split("\n")
+    options, weights = write_model(directory, n_words=73, **changes)
+    vocabulary[70:72] = ["", "the"]  # a blank and a repeated line, as in some published vocabularies
+    (directory / "vocab.txt").write_text("\n".join(vocabulary))
+    return ("--options-file", options, "--weight-file", weights, "--vocab-file", directory / "vocab.txt")
 
 
 @pytest.fixture(scope="module")

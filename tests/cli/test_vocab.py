@@ -3,7 +3,7 @@
 import pytest
 
 from bilm.data import corpus
-from tests.helpers import invoke, refuse, run
+from tests.helpers import HELDOUT, TRAIN, VOCAB, combined_perplexity, invoke, refuse, run, train_command
 
 TEXT = "the cat saw the dog\n\nthe dog saw a cat\r\nthe zebra\n"
 # counts: the 4, cat 2, dog 2, saw 2, a 1, zebra 1
@@ -67,7 +67,8 @@ def test_build_does_not_write_over_its_corpus(text, tmp_path):
 @pytest.mark.parametrize(
     ("content", "status", "finding"),
     [
-        pytest.param(b"<S>\nthe\n\nthe\n", 1, "{path}:3: the line is blank", id="error"),
+        pytest.param(b"<S>\nthe\n", 1, "error: {path}: missing special tokens", id="error"),
+        pytest.param(b"<S>\n</S>\n<UNK>\na\n\na\n", 0, "warning: {path}:5: blank line or", id="rows"),
         pytest.param(b"<S>\n</S>\nthe\n", 0, "warning: {path}: no <UNK>: a text with a word", id="warning"),
     ],
 )
@@ -76,3 +77,26 @@ def test_check_finds(tmp_path, content, status, finding):
     path.write_bytes(content)
     result = invoke("vocab", "check", path)
     assert result.exit_code == status and finding.format(path=path) in result.output
+
+
+def test_blank_and_repeated_lines_are_read_as_in_bilm_tf(tmp_path, smallest_file, caplog):
+    """They are rows that no text uses, as those of other words would be."""
+    words, odd, plain = VOCAB.read_text().split("\n"), tmp_path / "odd.txt", tmp_path / "plain.txt"
+    words[40:40] = ["", "the"]
+    odd.write_text("\n".join(words))
+    plain.write_text(
+        "\n".join(word or f"unused-{k}" for k, word in enumerate(words[:-1])).replace("the", "o", 1)
+    )
+    path, new = tmp_path / "run", ("--train-prefix", TRAIN, "--max-steps", 1, "--seed", 7)
+    run(*train_command(path, smallest_file(), "--max-steps", 1, "--seed", 7, vocab=odd))
+    assert caplog.text.count("odd.txt: blank line or repeated word") == 1
+    assert "the" in run("predict", HELDOUT, "--model", path, "--context", "left")
+    for file in path.glob("vocab.txt*"):  # bilm-tf's directories have no copy
+        file.unlink()
+    tested, other = (
+        combined_perplexity(run("test", "--model", path, "--test-prefix", HELDOUT, "--vocab-file", file))
+        for file in (odd, plain)
+    )
+    assert tested == other
+    assert "step 1" in run("restart", "--model", path, "--vocab-file", odd, *new)
+    assert (path / "vocab.txt").read_text() == odd.read_text()

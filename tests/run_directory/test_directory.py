@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -222,6 +223,15 @@ def test_run_interrupted_while_it_is_created_is_discarded(options, tmp_path, mon
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new"):
         RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
     assert not any(tmp_path.iterdir())
+
+
+def test_compressed_vocabulary_of_a_directory_is_found(tmp_path):
+    path = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
+    assert RunModel(path).vocabulary() is None
+    (path / "vocab.txt.gz").write_bytes(gzip.compress(VOCAB.read_bytes()))
+    assert RunModel(path).vocabulary().size == 73
+    RunDirectory.open(path).take_over(Vocabulary(VOCAB))
+    assert RunDirectory.open(path).vocabulary_file.name == "vocab.txt"
 
 
 def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):

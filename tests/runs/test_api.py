@@ -319,6 +319,46 @@ def test_the_perplexity_is_that_of_bilm_tf(capsys):
     assert f"AVERAGE PERPLEXITY = {perplexity}" in capsys.readouterr().err
 
 
+class Told(LMDataset):
+    """A dataset that reads as ours does."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.purpose = "training"
+
+    def describe(self):
+        return self.purpose
+
+
+def test_number_of_tokens_of_a_restart_is_taken(trained, tmp_path):
+    """Also where it is that of the run."""
+    path = shutil.copytree(trained, tmp_path / "run")
+    written = json.loads((path / "options.json").read_text()) | {"n_train_tokens": 120}
+    (path / "options.json").write_text(json.dumps(written))
+    options, checkpoint = load_options_latest_checkpoint(path)
+    assert options["n_train_tokens"] == 120
+    result = train(options, Told(TRAIN, load_vocab(VOCAB)), 1, path, path, checkpoint)
+    assert result.step == 22  # 2 before, and 120 tokens in batches of 6
+
+
+@pytest.mark.parametrize("name", ["directory", "model.ckpt-2", "model"])
+def test_checkpoint_of_a_restart_may_have_any_name(trained, tmp_path, name):
+    """A directory stands for its newest; DeepPavlov's files have no step in their name."""
+    path = shutil.copytree(trained, tmp_path / "run")
+    if name == "model":
+        for file in [*path.glob("model.ckpt-2.*")]:
+            file.rename(path / file.name.replace("model.ckpt-2", "model"))
+        (path / "checkpoint").write_text('model_checkpoint_path: "model"\n')
+    options, newest = load_options_latest_checkpoint(path)
+    assert newest == str(path / ("model" if name == "model" else "model.ckpt-2"))
+    # numbers as scripts compute them
+    options |= {"n_epochs": 1.0, "batch_size": np.int64(2), "n_train_tokens": 0.06e3, "char_cnn": None}
+    checkpoint = path if name == "directory" else path / name
+    data = LMDataset(TRAIN, load_vocab(VOCAB))
+    result = train(options, data, 1, path, restart_ckpt_file=checkpoint, tf_log_dir=path, max_steps=1)
+    assert result.saved == path / "model.ckpt-3"
+
+
 @pytest.mark.slow
 def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path):
     source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
@@ -332,10 +372,31 @@ def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(t
     assert written["variational_dropout"] is False
 
 
+class Lowercased(BidirectionalLMDataset):
+    """A dataset in the form of bilm-tf's, whose methods read one shard at a time."""
+
+    def _load_shard(self, shard_name):
+        return []
+
+
+class WithoutNumbers(LMDataset):
+    def get_sentence(self):
+        return ((ids, chars) for ids, chars in super().get_sentence() if len(ids) > 2)
+
+
+class Folded(UnicodeCharsVocabulary):
+    def word_to_id(self, word):
+        return super().word_to_id(word.lower())
+
+
 def test_what_is_wrong(tmp_path):
     options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
-    data, text = (LMDataset(HELDOUT, load_vocab(VOCAB, 50), test=is_test) for is_test in (False, True))
+    data, text = (
+        BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50), test=is_test) for is_test in (False, True)
+    )
     bare = LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"]))
+    patched = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50))
+    patched.get_sentence = lambda: iter(())
     for call, message in (
         (lambda: train(options, text, 1, tmp_path), "with test=False"),
         (lambda: training.test(options, checkpoint, data), "with test=True"),
@@ -345,9 +406,32 @@ def test_what_is_wrong(tmp_path):
         ),
         (lambda: training.test(options, CHAR / "final" / "weights", text), "'weights'"),
         (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
+        (lambda: train(options, data, 0, tmp_path), "`n_gpus` is 0; give 1 for a CPU"),
+        (
+            lambda: train(options, data, 1, tmp_path, tmp_path, None, data),
+            "`train` takes six arguments by place; a heldout text is heldout_prefix=FILES",
+        ),
+        (lambda: train(data, options, 1, tmp_path), "`options` is .*; it must be a dictionary"),
     ):
         with pytest.raises(OptionsError, match=message):
             call()
+    for kind, width, message in (
+        (Lowercased, 50, "Lowercased._load_shard changes how text is read, .* write the changed text to a"),
+        (WithoutNumbers, 50, "WithoutNumbers.get_sentence changes how text is read"),
+        (LMDataset, 50, "`options` are bidirectional; make it with BidirectionalLMDataset"),
+        (BidirectionalLMDataset, 20, "max_word_length 20, and `options` max_characters_per_token 50"),
+        (BidirectionalLMDataset, None, r"max_word_length None, and .* make it with load_vocab\(FILE, 50\)"),
+    ):
+        for is_test in (False, True):
+            read = kind(HELDOUT, load_vocab(VOCAB, width), test=is_test)
+            with pytest.raises(ArgumentError, match=message):
+                training.test(options, checkpoint, read) if is_test else train(options, read, 1, tmp_path)
+    for read, message in (
+        (BidirectionalLMDataset(HELDOUT, Folded(VOCAB, 50)), "Folded.word_to_id changes"),
+        (patched, "BidirectionalLMDataset.get_sentence changes"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            train(options, read, 1, tmp_path)
 
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):

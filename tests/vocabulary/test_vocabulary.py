@@ -55,9 +55,7 @@ def test_byte_order_mark_and_line_ends(make, validate):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("<S>\n</S>\n<UNK>\na\nb\nb\na\n", "line 6: 'b' is on lines 5 and 6, and 1 more lines repeat a word"),
-        ("<S>\n</S>\n<UNK>\na\n\nb\n\n\n", "line 5: the line is blank, and 2 more lines"),
-        ("a\na\n", "missing special tokens: <S>, </S>, <UNK>.*; line 2: 'a' is on lines 1 and 2"),
+        ("a\na\n", "missing special tokens: <S>, </S>, <UNK>"),
         ("<S>\n".encode("utf-16"), "line 1: not UTF-8 .*; convert it with iconv"),
         ("", "the vocabulary file is empty"),
     ],
@@ -65,6 +63,16 @@ def test_byte_order_mark_and_line_ends(make, validate):
 def test_validation_names_file_and_line(make, data, message):
     with pytest.raises(VocabularyError, match=f"vocab.txt: .*{message}"):
         load_vocabulary(make(data))
+
+
+def test_blank_and_repeated_lines_keep_their_ids(make, caplog):
+    vocab = load_vocabulary(make("<S>\n</S>\n<UNK>\na\n\n!!!MAXTERMID\nb\na\n\n"), 5)
+    assert list(vocab.words) == ["<S>", "</S>", "<UNK>", "a", "", "b", "a", ""]
+    np.testing.assert_array_equal(vocab.lookup(["a", "b", "<UNK>"]), [6, 5, 2])
+    np.testing.assert_array_equal(vocab.character_rows(np.array([4])), [[258, 259, 260, 260, 260]])
+    (warning,) = caplog.messages
+    assert "vocab.txt: blank line or repeated word" in warning
+    assert warning.endswith("(3 in all: line 5 '', line 8 'a', line 9 '')")
 
 
 def test_unreadable_files(tmp_path):
@@ -189,13 +197,12 @@ def of(findings, severity):
 def test_check_does_not_stop_at_the_first_problem(make):
     path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n".encode() + b"\xff\n")
     findings = check_vocabulary(path)
-    (bad_text, missing, repeated, blank) = of(findings, Severity.ERROR)
+    (bad_text, missing) = of(findings, Severity.ERROR)
     assert bad_text == (9, "not UTF-8 (byte 0xff: invalid start byte); convert it with iconv")
     assert missing[1].startswith("missing special tokens: <S>, <UNK>")
-    assert repeated == (6, "'ab' is on lines 3 and 6")
-    assert blank == (2, "the line is blank, and 1 more lines are")
-    around, inside = of(findings, Severity.WARNING)
-    assert (around[0], inside[0]) == (4, 5)
+    superfluous, around, inside = of(findings, Severity.WARNING)
+    assert (superfluous[0], around[0], inside[0]) == (2, 4, 5)
+    assert superfluous[1].endswith("(3 in all: line 2 '', line 6 'ab', line 8 '\\xa0')")
     ((line, message),) = of(findings, Severity.INFO)
     assert line == 7
     assert message.startswith("more than 48 bytes; the rest of the word is not read (1 in all: line 7")

@@ -404,6 +404,13 @@ def test_kept_words_keep_what_they_have(old, new, data):
     np.testing.assert_array_equal(weights["softmax/b"][:2], before["softmax/b"][:2])
 
 
+def test_repeated_word_has_weights_of_its_last_row():
+    old, new = [*SPECIAL_TOKENS, "a", "", "a"], [*SPECIAL_TOKENS, "a", "a", "b"]
+    found = remapping(old, new)
+    assert (found.n_kept, found.n_new, found.n_dropped) == (5, 1, 2)
+    assert found.old_ids.tolist() == [0, 1, 2, 5, 5, -1]
+
+
 def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
     old = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(100))]
     new = [*SPECIAL_TOKENS, "rare", "w7", "often", *(f"w{i}" for i in range(20, 60))]
