@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -132,9 +132,8 @@ _LOCK, _NEW, _OLD = "lock", "new", "old"
 class Staging:
     """The directory ``.NAME.tmp`` beside an output, locked by the process that writes the output.
 
-    A context manager: the directory is created, or taken over, on entry and removed at exit. After a process
-    was killed, the next writer of the output takes over its directory, restores an old output that had been
-    moved there, and removes the rest.
+    `hold` creates it, or takes it over. After a process was killed, the next writer of the output takes over
+    its directory, restores an old output that had been moved there, and removes the rest.
 
     Args:
         target: the output, which may exist; its directory must exist.
@@ -146,7 +145,7 @@ class Staging:
         new: path in the directory for the new output; `publish` renames it to `target`.
     """
 
-    def __init__(self, target: Path, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, target: Path, check: Callable[[], None]) -> None:
         self.target, self._check = target, check
         self._directory = target.with_name(f".{target.name}.tmp")
         self.new, self._old = self._directory / _NEW, self._directory / _OLD
@@ -193,7 +192,7 @@ class Staging:
         after a kill, by the next writer.
 
         Args:
-            keep_old: move an old file aside too, for `withdraw`.
+            keep_old: move an old file aside too, so that it can be restored.
 
         Raises:
             DataError: another output has appeared under the name, or the old one may not be replaced.
@@ -214,11 +213,6 @@ class Staging:
         names = (self.target.with_name(f"{self.target.name}.new-{number}") for number in itertools.count(1))
         return next(name for name in names if _rename(source, name))
 
-    def withdraw(self) -> None:
-        """Remove a published file; clearing the directory then restores the one that `publish` kept."""
-        if self.is_published:
-            self.target.unlink()
-
     def _clear(self) -> None:
         """Restore an old output whose target is missing, then remove the rest."""
         if os.path.lexists(self._old) and not os.path.lexists(self.target):
@@ -229,8 +223,7 @@ class Staging:
             else:
                 path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Clear and remove the directory; a second call does nothing."""
+    def _close(self) -> None:
         if self._lock is not None:
             self._clear()
             self._lock.release()
@@ -238,21 +231,12 @@ class Staging:
         with suppress(OSError):  # another process holds the directory, or a foreign file is in it
             self._directory.rmdir()
 
-    def __enter__(self) -> "Staging":
-        """Create and lock the directory."""
+    def remove(self) -> None:
+        """Clear and remove the directory, even if a signal interrupts the removal."""
         try:
-            self.hold()
+            self._close()
         except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the directory, even if a signal interrupts the removal."""
-        try:
-            self.close()
-        except BaseException:
-            self.close()
+            self._close()
             raise
 
 
@@ -273,7 +257,7 @@ def _rename(source: Path, target: Path) -> bool:
 def writing(
     *paths: PathLike,
     overwrite: bool = True,
-    inputs: Iterable[PathLike | int | None] = (),
+    inputs: Collection[PathLike | int | None] = (),
     kind: outputs.Kind = outputs.FILE,
     finish: Callable[[], None] = lambda: None,
 ) -> Iterator[list[Path]]:
@@ -301,7 +285,7 @@ def writing(
         for path in paths:
             check = partial(outputs.check_output, path, overwrite, inputs, kind)
             stagings.append(Staging(outputs.require_kind(path, kind), check))
-            stack.push(stagings[-1])  # before `hold`, so that a signal in between cannot leave it behind
+            stack.callback(stagings[-1].remove)  # first, so that a signal in between cannot leave it behind
             stagings[-1].hold()
             (stagings[-1].new.touch if kind.is_ours is None else stagings[-1].new.mkdir)()
         yield [staging.new for staging in stagings]
@@ -334,7 +318,8 @@ def _publish(stagings: list[Staging]) -> DataError | None:
     except BaseException:
         if not stagings[-1].is_published:
             for staging in stagings:
-                staging.withdraw()
+                if staging.is_published:
+                    staging.target.unlink()  # the removal of its directory restores the old one
         raise
     return None
 

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
-from bilm.io import atomic, messages
+from bilm.io import atomic, messages, outputs
 from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 
@@ -169,6 +169,9 @@ class CheckpointFile:
         return CheckpointError(f"{self.prefix}: damaged, or not a checkpoint: {messages.reason(error)}")
 
 
+_PARTS = outputs.Kind("the parts of a checkpoint", lambda directory: False)
+
+
 def write_checkpoint(
     prefix: str | Path,
     names: Sequence[WeightName],
@@ -201,19 +204,19 @@ def write_checkpoint(
     tensors |= extras or {}
     prefix = Path(prefix)
     # The same name for all steps, so that the next checkpoint removes the leftovers of a killed process.
-    staged = atomic.Staging(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name))
+    held = atomic.writing(prefix.with_name(prefix.name.rpartition("-")[0] or prefix.name), kind=_PARTS)
     failures = messages.os_errors_as(CheckpointError, f"{prefix}: cannot be written", tf.errors.OpError)
-    with failures, staged as staging:
-        staging.new.mkdir()
+    with failures, held as (directory,):
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
-                prefix=str(staging.new / prefix.name),
+                prefix=str(directory / prefix.name),
                 tensor_names=list(tensors),
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
         # The index last: without it the data file is not a checkpoint.
-        for file in sorted(staging.new.iterdir(), key=lambda file: file.suffix == ".index"):
+        for file in sorted(directory.iterdir(), key=lambda file: file.suffix == ".index"):
             atomic.sync(file)
             os.replace(file, prefix.parent / file.name)
         atomic.sync(prefix.parent)
+        directory.rmdir()  # so that it gets no name
