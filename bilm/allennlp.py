@@ -57,10 +57,8 @@ class Elmo(elmo_layer.Elmo):
 
     def __call__(self, inputs: Any, word_inputs: None = None, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return ``elmo_representations``, a list of tensors, and ``mask``; see `bilm.Elmo`."""
-        vectors, mask = super().__call__(inputs, word_inputs, **kwargs), self.compute_mask(inputs)
-        if len(self.mixes) == 1:
-            return {"elmo_representations": [vectors], "mask": mask}
-        return {"elmo_representations": vectors, "mask": mask[0]}
+        vectors, mask = super().__call__(inputs, word_inputs, **kwargs), self.word_mask(inputs)
+        return {"elmo_representations": [vectors] if len(self.mixes) == 1 else vectors, "mask": mask}
 
 
 @keras.saving.register_keras_serializable("bilm.allennlp")

@@ -12,6 +12,7 @@ from bilm.backend.lstm_window import lstm_window
 from bilm.errors import ProcessError
 
 FIXED_SHAPES = False
+outside_graphs = tf.init_scope
 Dropout = keras.layers.Dropout
 
 

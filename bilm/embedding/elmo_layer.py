@@ -1,17 +1,27 @@
 """ELMo as a Keras layer: from ids of sentences to one or more mixes of the biLM's layers."""
 
+import hashlib
+import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portable
-from bilm.errors import OptionsError, require_flags, require_positive
+from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_positive
+from bilm.io import PathLike
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import Options, file
 from bilm.run_directory.model_source import ModelArguments
+from bilm.runs import dump_weights as dumping
+from bilm.runs.reporter import DumpResult
+from bilm.weights.hdf5_file import as_weights, write_hdf5
+from bilm.weights.names import dump_names
+
+_LOG = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -20,7 +30,8 @@ class Elmo(keras.layers.Layer):
 
     It takes the ids of `batch_to_ids` or `SentenceVectorizer`, and passes on a mask, so that later layers
     ignore padding. The biLM's weights are saved with the Keras model, which can be reloaded without the
-    original files. All weights exist from the start.
+    original files. All weights exist from the start. A clone in the same process, as of
+    ``keras.models.clone_model``, has the biLM's weights and new mixes.
 
     Args:
         options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
@@ -56,6 +67,8 @@ class Elmo(keras.layers.Layer):
 
     default_dropout = 0.0
     _is_called = False
+    _living: ClassVar[weakref.WeakSet["Elmo"]] = weakref.WeakSet()  # the originals of clones
+    _random: str | None = None  # fingerprint of random weights that should be replaced
 
     def __init__(
         self,
@@ -118,7 +131,7 @@ class Elmo(keras.layers.Layer):
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(
-                l2_coef,
+                l2_coef=l2_coef,
                 do_layer_norm=do_layer_norm,
                 initial_scalar_parameters=scalar_mix_parameters,
                 trainable=scalar_mix_parameters is None,
@@ -138,6 +151,7 @@ class Elmo(keras.layers.Layer):
             self._tensors = backend.trackable(self.weights)
         elif BACKEND == "torch":
             self.named_parameters()  # makes Keras register the weights for the state_dict
+        self._living.add(self)
 
     @property
     def dim(self) -> int:
@@ -191,6 +205,7 @@ class Elmo(keras.layers.Layer):
             dimensions as in the inputs; a list of these for several mixes. There is at least one word, if
             necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
+        self._warn_if_random()
         if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
             training = self.training
         layers, mask = self.layers_of(inputs)
@@ -231,15 +246,25 @@ class Elmo(keras.layers.Layer):
         return self.dropout(ops.reshape(mixed, shape), training=training)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> Any:  # noqa: ANN401
-        """Return the mask of words, bool (batch, words), for each mix."""
+        """Return `word_mask` for each mix, with the first place of a row without words.
+
+        Its vector is zero. A row of which nothing counts would be a mean over no words in later layers, and
+        turn all weights into NaN.
+        """
+        mask = self.word_mask(inputs)
+        first = keras.ops.ones_like(mask[..., :1])
+        masks = [keras.ops.concatenate([first, mask[..., 1:]], axis=-1)] * len(self.mixes)
+        return masks if len(masks) > 1 else masks[0]
+
+    def word_mask(self, inputs: Tensor) -> Tensor:
+        """Return the mask of words, bool (batch, words), or (batch, words + 2) with sentence boundaries."""
         mask = keras.ops.cast(keras.ops.not_equal(inputs, 0), "int32")
         if self.encoder.char_cnn is not None:  # with the two marks of each row, as word ids have them
             mask = keras.ops.sum(mask, axis=-1)
             mask = keras.ops.pad(mask, [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]], constant_values=1)
         if not self.keep_sentence_boundaries:
             mask = _at_least_one(mask[..., 2:], axis=-1)
-        masks = [keras.ops.cast(mask, "bool")] * len(self.mixes)
-        return masks if len(masks) > 1 else masks[0]
+        return keras.ops.cast(mask, "bool")
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
         """Return the shape of the result."""
@@ -251,9 +276,69 @@ class Elmo(keras.layers.Layer):
         shapes = [(*outer, n_steps, self.dim)] * len(self.mixes)
         return shapes if len(shapes) > 1 else shapes[0]
 
+    def _fingerprint(self) -> str | None:
+        """Identify the biLM's weights by the first row of each array; None if Keras keeps them elsewhere."""
+        digest = hashlib.blake2b(digest_size=16)
+        try:
+            with backend.outside_graphs():
+                for weight in self.encoder.weights:
+                    digest.update(keras.ops.convert_to_numpy(weight)[:1].tobytes())
+        except TypeError:  # in Keras's loops on JAX
+            return None
+        return digest.hexdigest()
+
+    def _warn_if_random(self) -> None:
+        """Warn once about weights that come from a configuration and have not been loaded."""
+        if self._random is None:
+            return
+        with keras.SymbolicScope() as scope:
+            if scope.original_scope is not None:  # Keras infers shapes, perhaps before it loads
+                return
+        fingerprint = self._fingerprint()
+        if fingerprint == self._random:
+            _LOG.warning(
+                "%s was made from a configuration alone: the weights of its biLM are random until they are "
+                "loaded, with load_weights or set_weights; Elmo(options_file, weight_file) reads them",
+                self.name,
+            )
+        if fingerprint is not None:
+            self._random = None
+
+    @checked
+    def dump_weights(self, outfile: PathLike, *, overwrite: bool = False) -> DumpResult:
+        """Write the biLM's weights as they are now, fine-tuned with the task, and their options beside them.
+
+        The files are those of `bilm.dump_weights`, which `bilm.ElmoEmbedder`, AllenNLP and bilm-tf read.
+
+        Args:
+            outfile: HDF5 file to write.
+            overwrite: replace existing files.
+
+        Raises:
+            BilmError: a file exists or cannot be written, or the weights are not finite.
+        """
+        weights, options = Path(outfile), self.encoder.options
+        options_file, beside = dumping.options_beside(weights, options)
+        arrays = {
+            name: as_weights(keras.ops.convert_to_numpy(leaf), f"{self.name}: {name}", WeightsError)
+            for name, leaf in self.encoder.named_weights().items()
+        }
+        write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
+        return DumpResult(
+            weights,
+            options_file,
+            self.name,
+            len(arrays),
+            sum(array.size for array in arrays.values()),
+            unreadable_by=dumping.unreadable_by(options),
+        )
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Elmo":
         """Make a layer from the result of `get_config`, which must not name files to read.
+
+        The biLM has the weights of the layer whose configuration it is, if that still has them in this
+        process. Otherwise they are random, of which the first use warns if they have not been loaded.
 
         Raises:
             OptionsError: the configuration names a file, or has no options.
@@ -264,10 +349,18 @@ class Elmo(keras.layers.Layer):
                 f"{' and '.join(names) or 'options_file'}: the configuration of a saved Elmo has the options "
                 "themselves and names no file; make the layer with Elmo(...) and load the weights into it"
             )
-        return cls(**config)
+        config = dict(config)
+        fingerprint = config.pop("fingerprint", None)
+        originals = [elmo for elmo in [*cls._living] if fingerprint and elmo._fingerprint() == fingerprint]
+        layer = cls(**config)
+        if originals:
+            layer.encoder.set_weights(originals[0].encoder.get_weights())
+        else:
+            layer._random = layer._fingerprint()
+        return layer
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, with the options themselves and without weights."""
+        """Return the constructor's arguments, with the options themselves, and a hash of the weights."""
         options = self.encoder.options
         content = options.to_inference_json() | {"bidirectional": options.bidirectional}
         if options.char_cnn is None:
@@ -282,6 +375,7 @@ class Elmo(keras.layers.Layer):
             "keep_sentence_boundaries": self.keep_sentence_boundaries,
             "l2_coef": self.mixes[0].l2_coef,
             "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
+            "fingerprint": self._fingerprint(),
         }
 
 

@@ -376,7 +376,7 @@ def dump_bilm_embeddings(
     weight_file: str | Path,
     outfile: str | Path,
     *,
-    stateful: bool = False,
+    stateful: bool = True,
 ) -> None:
     """Write the vectors of every layer for the sentences of a text, like bilm-tf's function.
 
@@ -388,7 +388,8 @@ def dump_bilm_embeddings(
         weight_file: weights of the model.
         outfile: HDF5 with one dataset (layers, words, dim) per line, named by the line number from 0;
             replaced if it exists.
-        stateful: carry the LSTM state from sentence to sentence, as bilm-tf always does.
+        stateful: carry the LSTM state from sentence to sentence, as bilm-tf always does. False embeds each
+            sentence by itself, as `bilm.ElmoEmbedder` and the command do, and is many times as fast.
 
     Raises:
         BilmError: a file cannot be read or written, an input is the output, or the files do not fit each

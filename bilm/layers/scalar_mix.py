@@ -65,6 +65,7 @@ class ScalarMix(keras.layers.Layer):
 
     def __init__(
         self,
+        *,
         l2_coef: float | None = None,
         use_top_only: bool = False,
         do_layer_norm: bool = False,
@@ -249,7 +250,7 @@ def weight_layers(
             f"weight_layers: {name!r} already names a mix of this model's outputs; to reuse its weights call "
             "weight_layers(...).layer(output), for new weights give another name"
         )
-    layer = ScalarMix(l2_coef, use_top_only, do_layer_norm, name=name)
+    layer = ScalarMix(l2_coef=l2_coef, use_top_only=use_top_only, do_layer_norm=do_layer_norm, name=name)
     weighted = layer(bilm_output)
     names.add(name)
     return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros(())), layer)

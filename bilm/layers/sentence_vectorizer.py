@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import backend, keras
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.lines import WHITE_SPACE
 from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
@@ -64,16 +64,18 @@ class SentenceVectorizer(keras.layers.Layer):
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(**kwargs)
+        require_positive(max_characters=max_characters)
         if max_characters < 3:
             raise OptionsError(f"max_characters is {max_characters}; it must be at least 3")
-        self.max_characters = max_characters
+        self.max_characters = int(max_characters)  # NumPy's integers cannot be saved
         self.supports_jit = False
 
     def __call__(self, sentences: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Check the sentences and convert them, see `call`.
 
         Raises:
-            DataError: the sentences are not strings.
+            DataError: the sentences are not strings (batch,) or (batch, 1), as Keras's ``TextVectorization``
+                takes them.
             ProcessError: TensorFlow is in its version 1 mode.
         """
         backend.require_ready()
@@ -85,13 +87,20 @@ class SentenceVectorizer(keras.layers.Layer):
         if sentences.dtype != "string":
             name = getattr(sentences.dtype, "name", sentences.dtype)
             raise DataError(f"sentences must be strings, with spaces between their words, got {name}")
+        shape = sentences.shape
+        rank = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
+        if rank is not None and (rank > 2 or (rank == 2 and shape[1] != 1)):
+            raise DataError(
+                f"sentences must be (batch,) or (batch, 1), one string each, got {tuple(shape)}; "
+                "join the words of a sentence with spaces"
+            )
         return super().__call__(sentences, *args, **kwargs)
 
     def call(self, sentences: tf.Tensor) -> tf.Tensor:
         """Split sentences into words and convert these to character ids.
 
         Args:
-            sentences: strings (batch,), words separated by whitespace as for ``str.split``.
+            sentences: strings (batch,) or (batch, 1), words separated by whitespace as for ``str.split``.
 
         Returns:
             int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence

@@ -27,7 +27,7 @@ class BilmOutput(Named):
             lowest to the top, residuals included. Zero after the end of a sentence.
         lengths: int32 (rows,), words in each sentence.
         token_embeddings: float32 (rows, words + 2, projection_dim), word vectors with the sentence marks.
-        mask: int32 (rows, words), 1 for a word, 0 for padding.
+        mask: bool (rows, words), true for a word, false for padding.
     """
 
     lm_embeddings: Tensor
@@ -64,8 +64,8 @@ class BidirectionalLanguageModel:
         >>> output.lm_embeddings.shape
         TensorShape([2, 3, 2, 24])
         >>> output["mask"].numpy()  # bilm-tf's names are keys too
-        array([[1, 1],
-               [1, 0]], dtype=int32)
+        array([[ True,  True],
+               [ True, False]])
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class BidirectionalLanguageModel:
             "lm_embeddings": inference.without_marks(layers, lengths),
             "lengths": n_words,
             "token_embeddings": words,
-            "mask": keras.ops.cast(steps < n_words[:, None], "int32"),
+            "mask": steps < n_words[:, None],
         }
 
     def _state_variables(self) -> list[keras.Variable]:

@@ -81,11 +81,7 @@ def dump_weights(
     vocabulary, text = None, _options_text(stored.options)
     if outfile is not None:
         file = Path(outfile)
-        outputs.require_kind(file, outputs.FILE)
-        options_file = _options_file(file, text)
-        if outputs.require_kind(options_file, outputs.FILE) == file.resolve():
-            raise WeightsError(f"{file}: is the name of the options file; give the weights another name")
-        beside = {} if _holds(options_file, text) else {options_file: text}
+        options_file, beside = options_beside(file, stored.options)
         for output in (file, *beside):
             outputs.check_output(output, overwrite, inputs)
     else:
@@ -120,6 +116,21 @@ def dump_weights(
         card_file=None if vocabulary is None else directory / CARD_NAME,
         unreadable_by=unreadable_by(stored.options),
     )
+
+
+def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, str]]:
+    """Return the file for the options of dumped weights, and its text by path, empty if it has this text.
+
+    Raises:
+        DataError: a path is not a file.
+        WeightsError: the weights have the name of the options.
+    """
+    text = _options_text(options)
+    outputs.require_kind(weights, outputs.FILE)
+    options_file = _options_file(weights, text)
+    if outputs.require_kind(options_file, outputs.FILE) == weights.resolve():
+        raise WeightsError(f"{weights}: is the name of the options file; give the weights another name")
+    return options_file, {} if _holds(options_file, text) else {options_file: text}
 
 
 def unreadable_by(options: Options) -> dict[str, list[str]]:

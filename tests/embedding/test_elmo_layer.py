@@ -4,6 +4,7 @@ import copy
 import importlib
 import json
 import os
+import weakref
 from pathlib import Path
 
 import keras
@@ -77,6 +78,13 @@ class Subclass(keras.Model):
 
     def call(self, ids):
         return self.layer(ids)
+
+    def get_config(self):
+        return {"layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config["layer"]))
 
 
 def functional(layer):
@@ -175,6 +183,27 @@ def test_a_configuration_names_no_file(files, tmp_path):
             keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
 
 
+def test_configurations_alone_warn_until_their_weights_are_loaded(files, tmp_path, monkeypatch, caplog):
+    ids, models = batch_to_ids([["a", "b"]]), [functional(Elmo(*files)), Subclass(Elmo(*files))]
+    expected = [model(ids) for model in models]
+    for i, model in enumerate(models):
+        model.save(tmp_path / f"{i}.keras")
+    monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())  # as in another process
+    for i, model in enumerate(models):
+        loaded = keras.saving.load_model(tmp_path / f"{i}.keras", {"Subclass": Subclass})
+        np.testing.assert_array_equal(loaded(ids), expected[i])
+        del loaded
+        again = type(model).from_config(model.get_config())
+        again.set_weights(model.get_weights())
+        np.testing.assert_array_equal(again(ids), expected[i])
+    assert not caplog.records
+    monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())
+    again = keras.models.model_from_json(models[0].to_json())
+    assert np.any(again.predict(ids, verbose=0) != expected[0]) and np.any(again(ids))
+    [record] = caplog.records
+    assert "elmo" in record.getMessage() and "weights of its biLM are random until" in record.getMessage()
+
+
 def test_saved_weights_that_are_not_finite_are_refused(files, tmp_path):
     layer = Elmo(*files)
     layer.encoder.char_cnn.biases[0].assign_add([np.nan] * 4)
@@ -227,7 +256,7 @@ def test_ids_with_more_dimensions(files):
     flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))
     np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 4)))
     masks = layer.compute_mask(ids.reshape(2, 2, 2, 50))
-    assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[False, False], [True, False]]]
+    assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[True, False], [True, False]]]
     inputs = keras.Input((None, None, 50), dtype="int32")
     boundaries = Elmo(*files, keep_sentence_boundaries=True)
     model = keras.Model(inputs, [*layer(inputs), boundaries(inputs)])
@@ -244,7 +273,7 @@ def test_sentences_without_words_have_one_step(files, tmp_path):
     np.testing.assert_array_equal(model.predict(blank, verbose=0), np.zeros((2, 4)))
     layer = Elmo(*files)
     assert layer(blank).shape == (2, 1, 4) and not np.any(layer(blank))
-    assert layer.compute_mask(blank).numpy().tolist() == [[False], [False]]
+    assert layer.compute_mask(blank).numpy().tolist() == [[True], [True]]
     assert layer.compute_output_shape((2, 0, 50)) == (2, 1, 4)
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     assert Elmo(options, weights)([[1, 2]]).shape == (1, 1, 8)
@@ -343,3 +372,69 @@ def test_sentences_that_are_no_strings_are_refused():
     for sentences in ([1, 2], tf.constant([1.0]), np.array([["a", 1]], object), None):
         with pytest.raises(DataError, match="^sentences must be strings"):
             SentenceVectorizer()(sentences)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "n_rows"),
+    [("a b", 1), (["a", "b c"], 2), ([["a"], ["b c"]], 2), ([["a", "b"]], None), ([[["a"]]], None)],
+    ids=["scalar", "batch", "column", "words", "nested"],
+)
+def test_sentences_are_one_string_each(sentences, n_rows):
+    if n_rows is None:
+        with pytest.raises(DataError, match=r"must be \(batch,\) or \(batch, 1\), one string each, got"):
+            SentenceVectorizer()(sentences)
+    else:
+        assert len(SentenceVectorizer()(sentences)) == n_rows
+
+
+def test_width_of_numpy_is_saved():
+    json.dumps(SentenceVectorizer(np.int64(20)).get_config())
+
+
+def attended(vectors):
+    return keras.layers.GlobalMaxPooling1D()(keras.layers.Attention()([vectors, vectors]))
+
+
+@pytest.mark.parametrize(
+    "pooled",
+    [keras.layers.GlobalAveragePooling1D(), keras.layers.LSTM(2), attended],
+    ids=["mean", "lstm", "attention"],
+)
+def test_empty_text_leaves_the_weights_finite(pooled, files):
+    inputs = keras.Input((), dtype="string")
+    layer = Elmo(*files, trainable=True)
+    model = keras.Model(inputs, keras.layers.Dense(1)(pooled(layer(SentenceVectorizer()(inputs)))))
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.fit(tf.constant(["the cat", "", " "]), np.ones((3, 1)), batch_size=3, verbose=0)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    ids = batch_to_ids([["a", "b"], []])
+    assert np.array(layer.compute_mask(ids)).tolist() == [[True, True], [True, False]]
+    assert not np.any(layer(ids)[1]) and np.array(layer.word_mask(ids)).tolist() == [[True] * 2, [False] * 2]
+
+
+def test_clones_have_the_weights_of_their_original(files):
+    ids, model = batch_to_ids([["a", "b"]]), functional(Elmo(*files))
+    expected = model(ids)
+    clones = [keras.models.clone_model(model), keras.Model.from_config(model.get_config())]
+    clones += [keras.models.model_from_json(model.to_json())]
+    layer = Elmo.from_config(model.layers[-1].get_config())
+    for clone in (*clones, layer):
+        np.testing.assert_array_equal(clone(ids), expected)
+
+
+def test_dumped_weights_are_those_of_the_task_model(files, tmp_path):
+    ids, layer = batch_to_ids([["a", "b"]]), Elmo(*files, trainable=True)
+    for variable in layer.encoder.weights:  # as if fine-tuned
+        variable.assign(1.1 * variable)
+    model = functional(layer)
+    model.save(tmp_path / "task.keras")
+    loaded = keras.saving.load_model(tmp_path / "task.keras").layers[-1]
+    result = loaded.dump_weights(tmp_path / "tuned.hdf5")
+    assert (result.options_file, result.n_arrays) == (tmp_path / "options.json", len(layer.encoder.weights))
+    np.testing.assert_array_equal(Elmo(result.options_file, result.weight_file)(ids), model(ids))
+    with pytest.raises(BilmError, match=r"tuned\.hdf5: exists"):
+        layer.dump_weights(tmp_path / "tuned.hdf5")
+    layer.encoder.char_cnn.biases[0].assign_add([np.nan] * 4)
+    with pytest.raises(BilmError, match="holds nan"):
+        layer.dump_weights(tmp_path / "other.hdf5")
+    assert not (tmp_path / "other.hdf5").exists()
