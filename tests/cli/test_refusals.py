@@ -16,12 +16,12 @@ BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
 
 
 def failing(monkeypatch, error):
-    """Have the counting of words fail."""
+    """Have the report of a build fail, after its file is written."""
 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bilm.vocabulary.file.choose_words", fail)
+    monkeypatch.setattr("bilm.data.corpus.describe_blank_lines", fail)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_the_system_refuses_is_one_line(error, message, monkeypatch, tmp_pa
     assert found.startswith(message) and "\n" not in found
     monkeypatch.setenv("BILM_TRACEBACK", "1")
     with pytest.raises(type(error)):
-        invoke(*BUILD, tmp_path / "v.txt")
+        invoke(*BUILD, tmp_path / "other.txt")
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ImportError("no", name="bilm.x")])

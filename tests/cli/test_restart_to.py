@@ -135,7 +135,7 @@ def test_run_is_not_replaced_by_a_restart(trained, run_copy):
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--save-to", run_copy)
     assert message == (
         f"{run_copy}: already holds a run; continue it with `bilm restart`, give another directory, or "
-        "`bilm train` with --overwrite replaces it"
+        "replace it with `bilm train` and --overwrite"
     )
 
 
