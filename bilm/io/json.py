@@ -96,9 +96,9 @@ class Bounds:
 
 
 _ANY = Bounds()
-_MOST = (1 << 63) - 1  # of a signed 64-bit integer
-Count = Annotated[int, Bounds(least=0, most=_MOST)]
-Positive = Annotated[int, Bounds(least=1, most=_MOST)]
+_INT64 = Bounds(least=-(1 << 63), most=(1 << 63) - 1)
+Count = Annotated[int, Bounds(least=0)]
+Positive = Annotated[int, Bounds(least=1)]
 
 
 class JsonObject:
@@ -227,7 +227,7 @@ class JsonObject:
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if is_kind(value, kind):
-            problem = bounds.problem(value)
+            problem = bounds.problem(value) or (_INT64.problem(value) if kind is int else "")
         if problem:
             self.problems.append(f"{name}: {problem}")
             return None
