@@ -87,9 +87,9 @@ class Bounds:
 
 
 _ANY = Bounds()
-_MOST = (1 << 63) - 1  # of a signed 64-bit integer
-Count = Annotated[int, Bounds(least=0, most=_MOST)]
-Positive = Annotated[int, Bounds(least=1, most=_MOST)]
+_INT64 = Bounds(least=-(1 << 63), most=(1 << 63) - 1)
+Count = Annotated[int, Bounds(least=0)]
+Positive = Annotated[int, Bounds(least=1)]
 
 
 class JsonObject:
@@ -218,19 +218,19 @@ class JsonObject:
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if is_kind(value, kind):
-            problem = bounds.problem(value)
+            problem = bounds.problem(value) or (_INT64.problem(value) if kind is int else "")
         if problem:
             self.problems.append(f"{name}: {problem}")
             return None
         return float(value) if kind is float else value
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a value with Python's numbers and lists in place of tuples and of NumPy's."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
+    """Return a value with Python's numbers and lists in place of tuples and of NumPy's, to some depth."""
+    if depth and isinstance(value, Mapping):
+        return {key: _plain(inner, depth - 1) for key, inner in value.items()}
+    if depth and isinstance(value, list | tuple):
+        return [_plain(inner, depth - 1) for inner in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 

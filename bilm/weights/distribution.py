@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """File names of a model on vectors.nlpl.eu and in simple_elmo."""
 
+_ALLENNLP_FOLDER = "fta"
+"""Folder of the files that an AllenNLP configuration names, as ``KEY.options_file``, ``KEY.weight_file``."""
+_OPTIONS_ENDS = (OPTIONS_NAME, ".options_file")
+
 _WEIGHTS_NAMES = (WEIGHTS_NAME, "weights.hdf5")
 _WEIGHTS_ENDS = ("_weights.hdf5", "_weights.h5")
 HDF5_ENDS = (".hdf5", ".h5")
 _ALLENNLP_NAMES = ("weights.th", "best.th")
 """State dicts in AllenNLP's archives and training directories; the first is taken."""
-_ALLENNLP_FOLDER = "fta"
-"""Folder of the files that an AllenNLP configuration names, as ``KEY.options_file``, ``KEY.weight_file``."""
-_OPTIONS_ENDS = (OPTIONS_NAME, ".options_file")
 VOCABULARY_NAMES = (VOCABULARY_NAME, "vocab.txt.gz")
 
 
