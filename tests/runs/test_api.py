@@ -360,6 +360,7 @@ def test_what_is_wrong(tmp_path):
         (lambda: training.test(options, CHAR / "final" / "weights", text), "'weights'"),
         (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
         (lambda: train(options, data, 0, tmp_path), "`n_gpus` is 0; give 1 for a CPU"),
+        (lambda: train(options, data, 1, tmp_path, checkpoint), "ckpt-12; name it restart_ckpt_file="),
         (
             lambda: train(options, data, 1, tmp_path, tmp_path, None, data),
             "`train` takes six arguments by place; a heldout text is heldout_prefix=FILES",
@@ -389,4 +390,4 @@ def test_what_is_wrong(tmp_path):
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
     train(SMALLEST, LMDataset(TRAIN, load_vocab(VOCAB)), 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
-    assert "tf_log_dir: TensorBoard's files are written to" in caplog.text
+    assert f"logs: not used; TensorBoard's files are in {tmp_path / 'run'}" in caplog.text
