@@ -202,7 +202,7 @@ _model = click.option(
 _of_a_run = (
     click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory; bilm-tf's name of --model."),
     click.option(
-        "--checkpoint", show_default="latest", metavar="latest|best|STEP", help="Checkpoint of the run."
+        "--checkpoint", show_default="latest", metavar="latest|best|STEP|NAME", help="Checkpoint of the run."
     ),
 )
 whole_model = together(_model, *_of_a_run)

@@ -191,7 +191,7 @@ class ElmoEmbedder(Embedder):
         Args:
             save_dir: run directory.
             vocab_file: see the class.
-            checkpoint: ``latest``, ``best`` or a step, see `RunDirectory.choose`.
+            checkpoint: ``latest``, ``best``, a step or a name, see `RunDirectory.choose`.
             **settings: keyword arguments of the class.
 
         Raises:

@@ -188,7 +188,9 @@ class RunDirectory:
         is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
         named = self.index.prefix(which) if is_step else self.path / which
         if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
-            raise OptionsError(f"checkpoint {which!r:.80}: must be latest, best or a step")
+            raise OptionsError(
+                f"checkpoint {which!r:.80}: must be latest, best, a step, or the name of a checkpoint"
+            )
 
         def find() -> CheckpointFile:
             if which != "best":
@@ -438,7 +440,8 @@ class RunModel(distribution.StoredModel):
                 has the name of a record.
             OptionsError: the checkpoint is not the newest.
         """
-        newest = self.checkpoint if self.which == "latest" else self.run.latest()
+        is_newest = self.which == "latest" or not self.run.index.exists()  # one by name may be the only one
+        newest = self.checkpoint if is_newest else self.run.latest()
         if self.source != newest.prefix:
             raise OptionsError(
                 f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "

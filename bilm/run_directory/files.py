@@ -275,11 +275,12 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     words = (
         outputs.read_file(path / VOCABULARY_FILE, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
     )
-    pairs = enumerate(itertools.zip_longest(vocabulary.words, words, fillvalue=""), 1)
+    shown = map(repr, vocabulary.words), map(repr, words)
+    pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
     sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
     raise VocabularyError(
-        f"{problem}: {sizes}first difference at line {line}: {here!r:.80} instead of {there!r:.80}"
+        f"{problem}: {sizes}first difference at line {line}: {here:.80} instead of {there:.80}"
     )
 
 

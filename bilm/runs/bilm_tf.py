@@ -54,7 +54,9 @@ def train(
         raise ArgumentError(f"`n_gpus` is {n_gpus}; give 1 for a CPU")
     save_dir = Path(tf_save_dir).resolve()
     if tf_log_dir is not None and Path(tf_log_dir).resolve() != save_dir:
-        _LOG.warning("tf_log_dir: TensorBoard's files are written to %s", tf_save_dir)
+        if Path(f"{tf_log_dir}.index").is_file():
+            raise ArgumentError(f"`tf_log_dir` is the checkpoint {tf_log_dir}; name it restart_ckpt_file=")
+        _LOG.warning("tf_log_dir %s: not used; TensorBoard's files are in %s", tf_log_dir, tf_save_dir)
     arguments = _text(data, "train_prefix", False, options) | {
         "n_gpus": n_gpus,
         "shuffle": data.shuffle_on_load,
@@ -118,7 +120,12 @@ def _text(data: LMDataset, argument: str, is_test: bool, options: Mapping[str, A
 
 
 _OURS = (LMDataset, BidirectionalLMDataset, Vocabulary, UnicodeCharsVocabulary)
-_OF_BILM_TF = ("_load_shard", "_load_random_shard", "_convert_word_to_char_ids")  # its classes' own methods
+_OF_BILM_TF = (
+    "_load_shard",
+    "_load_random_shard",
+    "_choose_random_shard",
+    "_convert_word_to_char_ids",
+)  # its classes' own methods
 
 
 def _overridden(reader: LMDataset | Vocabulary) -> Iterator[str]:

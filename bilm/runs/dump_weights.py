@@ -49,7 +49,7 @@ def dump_weights(
         model_dir: directory to write, instead of `outfile`.
         vocab_file: vocabulary of the model, with `model_dir`; None for the run's copy, or the one that comes
             with `model`.
-        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
+        checkpoint: ``"latest"`` (the default), ``"best"``, a step or a name, see `RunDirectory.choose`.
         with_softmax: write the softmax, too.
         language: language code for the card, such as ``"fi"``, with `model_dir`.
         license: licence for the card, such as ``"cc-by-4.0"``, with `model_dir`.

@@ -61,7 +61,7 @@ class WordPredictor(Scorer):
         Args:
             model: run directory, or dumped weights with the softmax.
             vocab_file: vocabulary of the model; None for the one stored with it.
-            checkpoint: checkpoint of a run: ``latest``, ``best`` or a step.
+            checkpoint: checkpoint of a run, see `RunDirectory.choose`.
 
         Raises:
             BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.

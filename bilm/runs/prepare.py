@@ -102,7 +102,13 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
     strategy = worker.strategy(settings.n_gpus)
 
     text, heldout = _read_texts(start.train_prefix, vocabulary, begun, call)
-    steps_per_epoch, plan = _plan(start.options, text.counts.n_tokens, strategy, settings.max_steps)
+    n_given, n_tokens = start.options.n_train_tokens, text.counts.n_tokens
+    if n_given and not n_tokens <= 2 * n_given <= 4 * n_tokens:
+        reporter.warn(
+            f"n_train_tokens is {n_given:,}, and the corpus has {n_tokens:,} tokens: an epoch reads it "
+            f"{n_given / n_tokens:,.2f} times; leave n_train_tokens out to count the text"
+        )
+    steps_per_epoch, plan = _plan(start.options, n_tokens, strategy, settings.max_steps)
     options, reason = recipes.complete(
         start.options,
         plan,

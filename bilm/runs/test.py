@@ -36,7 +36,7 @@ def test(
         model: path of a model, instead of `save_dir`: a run directory, or a folder or archive of weights
             dumped with the softmax.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
-        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
+        checkpoint: ``"latest"`` (the default), ``"best"``, a step or a name, see `RunDirectory.choose`.
         batch_size: rows of a batch, only with `compat`; None for 256.
         compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
             each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no

@@ -141,7 +141,7 @@ def restart(
         model: path of a model, instead of `save_dir` or the two files of dumped weights: a run directory, a
             folder or archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
-        checkpoint: ``"latest"`` (the default), ``"best"`` or a step.
+        checkpoint: ``"latest"`` (the default), ``"best"``, a step or a name, see `RunDirectory.choose`.
         weight_file: dumped weights, HDF5, instead of a run.
         options_file: ``options.json`` of the dumped weights.
         save_to: new run directory; the old one is not changed.

@@ -62,7 +62,7 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
-        ("first", "checkpoint 'first': must be latest, best or a step"),
+        ("first", "checkpoint 'first': must be latest, best, a step, or the name of a checkpoint"),
         ("99", "model.ckpt-99.index: no such checkpoint"),
         ("best", "no best checkpoint: no heldout text was scored"),
         pytest.param("9" * 5000, "", id="many digits"),

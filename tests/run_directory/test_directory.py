@@ -234,14 +234,22 @@ def test_compressed_vocabulary_of_a_directory_is_found(tmp_path):
     assert RunDirectory.open(path).vocabulary_file.name == "vocab.txt"
 
 
+def test_named_checkpoint_without_a_state_file_is_continued_in_place(saved):
+    run, _ = saved
+    (run.path / "checkpoint").unlink()
+    for file in run.path.glob("model.ckpt-7.*"):
+        file.rename(file.with_name(file.name.replace("model.ckpt-7", "model")))
+    RunModel(run.path, "model").require_in_place()
+
+
 def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
     run, _ = saved
     words = VOCAB.read_text().split()
     run.check_vocabulary(Vocabulary.from_words(words))
     with pytest.raises(VocabularyError, match="72 words instead of 73; first difference at line 6: 'new' in"):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
-    with pytest.raises(VocabularyError, match="first difference at line 74: 'more' instead of ''"):
-        run.check_vocabulary(Vocabulary.from_words([*words, "more"]))
+    with pytest.raises(VocabularyError, match="first difference at line 74: '' instead of no word"):
+        run.check_vocabulary(Vocabulary.from_words([*words, ""]))
     with pytest.raises(
         VocabularyError, match=f"the run in {run.path}: first difference at line 6: 'new' inst"
     ):

@@ -81,15 +81,23 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
     assert (result.estimate.bfloat16_seconds is not None) == has_fast_bfloat16
 
 
-def test_a_heldout_text_that_is_trained_on_is_told(tmp_path):
+def test_doubts_about_texts_are_told(tmp_path):
+    """A heldout text that is trained on, and a number of tokens that is another text's."""
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
-    message = "heldout: 79% of the words are in sentences"
-    for heldout, told in ((HELDOUT, []), (tmp_path / "heldout", [message])):
+    both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
+    number = "n_train_tokens is {}, and the corpus has 2,890 tokens: an epoch reads it {} times"
+    for heldout, n_train_tokens, told in (
+        (HELDOUT, 5780, []),
+        (HELDOUT, 28_900, [number.format("28,900", "10.00")]),
+        (both, 1445, [seen]),
+        (both, 1444, [seen, number.format("1,444", "0.50")]),
+    ):
         warnings, reporter = [], bilm.Reporter()
         reporter.warn = warnings.append
         arguments = {"options": OPTIONS, "dry_run": True, "heldout_prefix": heldout, "reporter": reporter}
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", **arguments)
-        assert [warning[: len(message)] for warning in warnings] == told
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", n_train_tokens=n_train_tokens, **arguments)
+        assert len(warnings) == len(told)
+        assert all(warning.startswith(text) for warning, text in zip(warnings, told, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -407,6 +415,7 @@ def test_what_is_wrong(tmp_path):
         (lambda: training.test(options, CHAR / "final" / "weights", text), "'weights'"),
         (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
         (lambda: train(options, data, 0, tmp_path), "`n_gpus` is 0; give 1 for a CPU"),
+        (lambda: train(options, data, 1, tmp_path, checkpoint), "ckpt-12; name it restart_ckpt_file="),
         (
             lambda: train(options, data, 1, tmp_path, tmp_path, None, data),
             "`train` takes six arguments by place; a heldout text is heldout_prefix=FILES",
@@ -436,4 +445,4 @@ def test_what_is_wrong(tmp_path):
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
     train(SMALLEST, LMDataset(TRAIN, load_vocab(VOCAB)), 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
-    assert "tf_log_dir: TensorBoard's files are written to" in caplog.text
+    assert f"logs: not used; TensorBoard's files are in {tmp_path / 'run'}" in caplog.text
