@@ -47,7 +47,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layers.hdf5"
-        dump_bilm_embeddings(args.vocab_file, args.text, args.options_file, args.weight_file, path)
+        files = (args.vocab_file, args.text, args.options_file, args.weight_file, path)
+        dump_bilm_embeddings(*files, stateful=False)  # each sentence by itself, on every backend
         layers, lengths = read_padded(path, len(sentences))
     is_question = np.array([words[-1:] == ["?"] for words in sentences], np.float32)
     print("layers", layers.shape, "words", lengths.sum())

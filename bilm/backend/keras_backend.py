@@ -22,7 +22,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bilm.backend.settings import LIBRARIES
+from bilm.backend.settings import LIBRARIES, read_at_import
 from bilm.errors import BackendError, OptionsError, ProcessError
 from bilm.io.messages import held_back, reason
 
@@ -34,14 +34,8 @@ _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is impo
 
 @contextlib.contextmanager
 def _settings_of_import() -> Iterator[None]:
-    """Set what TensorFlow reads as it is imported, and hold back output that no setting silences.
-
-    oneDNN multiplies faster, and by default only on processors with AVX-512.
-    """
-    settings = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    if os.uname().machine == "x86_64":
-        settings["TF_ENABLE_ONEDNN_OPTS"] = "1"
-    added = {name: value for name, value in settings.items() if name not in os.environ}
+    """Set what TensorFlow reads as it is imported, and hold back output that no setting silences."""
+    added = {name: value for name, value in read_at_import().items() if name not in os.environ}
     os.environ.update(added)
     is_quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "3"
     try:

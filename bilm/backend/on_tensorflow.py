@@ -1,5 +1,6 @@
 """The network on TensorFlow: parts that XLA compiles, sparse gradients, graphs for any shape."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -168,7 +169,23 @@ def compiled(
         specs: `keras.KerasTensor` or nests of them, the specification of each argument.
     """
     signature = keras.tree.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), [*specs])
-    return tf.function(function, input_signature=signature, autograph=False)
+    return traced_once(function, signature)
+
+
+def traced_once(function: Callable[..., Any], signature: Sequence[Any]) -> Callable[..., Any]:
+    """Make a graph of a function when it is first called, for all tensors that fit a signature.
+
+    TensorFlow counts the calls that trace by source line, and would take several models for one function
+    that is traced too often.
+    """
+    run = tf.function(function, input_signature=signature, autograph=False)
+    trace = functools.cache(run.get_concrete_function)
+
+    def call(*arguments: Any) -> Any:  # noqa: ANN401
+        trace()
+        return run(*arguments)
+
+    return call
 
 
 def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401

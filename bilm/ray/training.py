@@ -340,7 +340,12 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
         scaling_config=ray.train.ScalingConfig(
             num_workers=n_workers, use_gpu=resources["GPU"] > 0, resources_per_worker=resources
         ),
-        run_config=ray.train.RunConfig(name="bilm", storage_path=storage, failure_config=failures),
+        run_config=ray.train.RunConfig(
+            name="bilm",
+            storage_path=storage,
+            failure_config=failures,
+            worker_runtime_env={"env_vars": settings.read_at_import()},  # Ray imports TensorFlow first
+        ),
     )
     try:
         trainer.fit()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.on_tensorflow import traced_once
 from bilm.backend.settings import power_of_two
 from bilm.backend.xla import compiles
 from bilm.data.pipeline import Batch, TrainingBatch
@@ -98,7 +99,7 @@ class Trainer:
             if freeze is None or not name.startswith(freeze)
         }
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
-        self._step = tf.function(self._distributed_step, input_signature=self._signature(), autograph=False)
+        self._step = traced_once(self._distributed_step, self._signature())
 
     @property
     def n_bytes(self) -> int:

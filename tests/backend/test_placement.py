@@ -146,3 +146,10 @@ assert not {"TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"} & os.environ.keys()
         "Keras cannot be imported (Unable to import backend : nonsense); set the environment variable "
         "KERAS_BACKEND to tensorflow, torch or jax before Keras is imported\n"
     )
+
+
+def test_graphs_of_several_models_are_not_told_as_retracing(caplog):
+    signature = [tf.TensorSpec([], tf.float32)]
+    for number in range(7):
+        assert on_tensorflow.traced_once(lambda x, number=number: x + number, signature)(1.0) == 1.0 + number
+    assert "retracing" not in caplog.text

@@ -136,9 +136,9 @@ def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeyp
 
 
 def test_dump_bilm_embeddings(text, tmp_path):
-    """bilm-tf's function writes what the command writes, but for the sentences."""
+    """bilm-tf's function carries the state from sentence to sentence, as the command does if told to."""
     dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], tmp_path / "a.hdf5")
-    run("embed", text, tmp_path / "b.hdf5", *MODEL, "--forget-sentences")
+    run("embed", text, tmp_path / "b.hdf5", *MODEL, "--forget-sentences", "--stateful", "--batch-size", 1)
     found, wanted = read(tmp_path / "a.hdf5"), read(tmp_path / "b.hdf5")
     assert found.keys() == wanted.keys() == {str(i) for i in range(24)}
     for key, vectors in wanted.items():
