@@ -125,17 +125,20 @@ _OF_BILM_TF = (
     "_load_random_shard",
     "_choose_random_shard",
     "_convert_word_to_char_ids",
-)  # its classes' own methods
+    "_data_forward",
+    "_data_reverse",
+)  # its classes' own methods and datasets
 
 
 def _overridden(reader: LMDataset | Vocabulary) -> Iterator[str]:
-    """Yield the names of methods that an object's class, or the object itself, replaces in ours."""
-    kind = type(reader)
-    ours = next(base for base in kind.__mro__ if base in _OURS)
+    """Yield the names of methods that an object, its class or a script has put in place of ours."""
+    ours = next(base for base in type(reader).__mro__ if base in _OURS)
     methods = [name for name in dir(ours) if name[:2] != "__" and callable(getattr(ours, name))]
     for name in (*methods, *_OF_BILM_TF):
-        if inspect.getattr_static(reader, name, None) is not inspect.getattr_static(ours, name, None):
-            yield f"{kind.__name__}.{name}"
+        method = inspect.getattr_static(reader, name, None)
+        module = getattr(getattr(method, "__func__", method), "__module__", None) or ""
+        if method is not None and module.split(".")[0] != "bilm":
+            yield f"{type(reader).__name__}.{name}"
 
 
 def _checkpoint(file: PathLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

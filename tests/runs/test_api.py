@@ -392,6 +392,12 @@ class WithoutNumbers(LMDataset):
         return ((ids, chars) for ids, chars in super().get_sentence() if len(ids) > 2)
 
 
+class OfTwoReaders(BidirectionalLMDataset):
+    def __init__(self, *args, **keywords):
+        super().__init__(*args, **keywords)
+        self._data_forward = WithoutNumbers(*args, **keywords)
+
+
 class Folded(UnicodeCharsVocabulary):
     def word_to_id(self, word):
         return super().word_to_id(word.lower())
@@ -427,6 +433,7 @@ def test_what_is_wrong(tmp_path):
     for kind, width, message in (
         (Lowercased, 50, "Lowercased._load_shard changes how text is read, .* write the changed text to a"),
         (WithoutNumbers, 50, "WithoutNumbers.get_sentence changes how text is read"),
+        (OfTwoReaders, 50, "OfTwoReaders._data_forward changes how text is read"),
         (LMDataset, 50, "`options` are bidirectional; make it with BidirectionalLMDataset"),
         (BidirectionalLMDataset, 20, "max_word_length 20, and `options` max_characters_per_token 50"),
         (BidirectionalLMDataset, None, r"max_word_length None, and .* make it with load_vocab\(FILE, 50\)"),
@@ -441,6 +448,13 @@ def test_what_is_wrong(tmp_path):
     ):
         with pytest.raises(ArgumentError, match=message):
             train(options, read, 1, tmp_path)
+
+
+def test_a_patched_class_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(LMDataset, "get_sentence", WithoutNumbers.get_sentence)
+    data = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50))
+    with pytest.raises(ArgumentError, match=r"BidirectionalLMDataset\.get_sentence changes how text is read"):
+        train(SMALLEST, data, 1, tmp_path)
 
 
 def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
