@@ -45,7 +45,7 @@ def test_examples(name):
 
 
 @pytest.mark.parametrize("name", [name for name in bilm.__all__ if name != "__version__"])
-def test_everything_exported_has_an_example(name):
+def test_exported_names_have_examples(name):
     text = getattr(bilm, name).__doc__
     _, heading, example = text.partition("\n    Example:\n")
     assert heading and example.startswith("        >>> ")

@@ -40,7 +40,7 @@ def package(tmp_path):
     return root
 
 
-def test_overwrite_removes_nothing_but_a_corpus(package, tmp_path):
+def test_overwrite_removes_only_a_corpus(package, tmp_path):
     (tmp_path / "thesis.tex").write_text("the only copy")
     with pytest.raises(corpus.CorpusError, match="more than a corpus"):
         corpus.build_corpus(tmp_path, [package], overwrite=True)
@@ -60,7 +60,7 @@ if verb == ["test"]:
 
 
 @pytest.mark.parametrize(("perplexity", "status"), [(1.5, 0), (1e9, 1)])
-def test_demo_script_runs_every_command_and_judges_the_result(package, tmp_path, perplexity, status):
+def test_demo_script_judges_perplexity(package, tmp_path, perplexity, status):
     """The script itself, with a `bilm` that only answers and a small package tree to read."""
     home, binaries = tmp_path / "clone", tmp_path / "bin"
     (home / "examples").mkdir(parents=True)
@@ -143,7 +143,7 @@ def write_tagged(folder, form, text="{}"):
     return arguments
 
 
-def test_tagging_and_what_its_layers_hold(script, monkeypatch, tmp_path):
+def test_tagging_and_probing(script, monkeypatch, tmp_path):
     """Sentences tagged by the length of their words."""
     results = tmp_path / "pos.json"
     arguments = write_tagged(tmp_path, "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n")
@@ -272,7 +272,7 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
     assert namespace["same"] and "the same vectors: True" in capsys.readouterr().out
 
 
-def test_the_table_names_every_example():
+def test_table_names_every_example():
     table = (ROOT / "examples" / "README.md").read_text()
     files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh", ".ipynb")}
     assert set(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)) == files

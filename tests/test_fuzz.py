@@ -317,7 +317,7 @@ def test_damaged_runs(trained_whole, inputs, tmp_path):
         (lambda place: time.sleep(9), "killed by SIGALRM"),
     ],
 )
-def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, tmp_path, read, cause):
+def test_unexpected_errors_fail_the_fuzz_test(monkeypatch, tmp_path, read, cause):
     monkeypatch.setattr("tests.fuzzing.SECONDS", 0.1)
     with pytest.raises(pytest.fail.Exception, match=cause):
         read_damaged("bad", lambda random, place: None, [read], tmp_path)

@@ -61,7 +61,7 @@ SCRIPTS = {  # with files that do not exist
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_of_bilm_tf_take_its_flags(script, monkeypatch, capsys):
+def test_scripts_take_flags_of_bilm_tf(script, monkeypatch, capsys):
     """Those of the page are known, and those here accepted: it is the files that are objected to."""
     path = pages.ROOT / "bin" / f"{script}.py"
     row = re.search(rf"^\| `bin/{script}.py ([^`]*)`", PAGE, re.MULTILINE)
@@ -77,7 +77,7 @@ def test_scripts_of_bilm_tf_take_its_flags(script, monkeypatch, capsys):
     assert re.match("Error: .*no/such/(run|text)", capsys.readouterr().err)
 
 
-def test_names_that_are_unchanged_exist():
+def test_unchanged_names_exist():
     part = PAGE.partition("### Names")[2].partition("###")[0]
     unchanged = [row[0] for row in pages.rows(part) if row[1].startswith("unchanged")]
     assert len(unchanged) == 4

@@ -105,7 +105,7 @@ def test_no_circle_within_a_package(name):
     graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_the_package_itself_imports_little_of_its_own_when_it_loads():
+def test_package_imports_few_modules():
     source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
     names = imported_names("__init__", source, into_functions=False)
     assert not [name for name in names if name.startswith("bilm")]
@@ -114,12 +114,12 @@ def test_the_package_itself_imports_little_of_its_own_when_it_loads():
 
 
 @pytest.mark.parametrize("module", filter(needs_no_tensorflow, MODULES))
-def test_no_tensorflow_at_the_top(module):
+def test_module_imports_no_tensorflow(module):
     names = imported_names(module, source_of(module), into_functions=False)
     assert not [name for name in names if name.partition(".")[0] in ("tensorflow", "keras")]
 
 
-def test_no_tensorflow_through_another_module():
+def test_module_imports_no_tensorflow_indirectly():
     code = f"""
 import importlib, sys
 for module in {[*filter(needs_no_tensorflow, MODULES)]}:
@@ -141,11 +141,11 @@ for module in {[*filter(needs_no_tensorflow, MODULES)]}:
         ("cli.commands.training", "def run():\n    from bilm.training.trainer import Trainer", 0),
     ],
 )
-def test_the_check_sees_wrong_imports(module, source, n_violations):
+def test_check_finds_wrong_imports(module, source, n_violations):
     assert len(violations(module, source)) == n_violations
 
 
-def test_ids_of_all_cases_are_words(request):
+def test_case_ids_are_words(request):
     """In plain letters, which pytest-xdist compares between its processes."""
     ids = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
     assert [name for name in ids if not re.fullmatch(r"[\w.+/, -]*", name, re.ASCII)] == []

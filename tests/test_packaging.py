@@ -17,7 +17,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
-def test_public_names_are_listed_and_not_collected_as_tests():
+def test_public_names_are_listed():
     assert dir(bilm) == sorted(bilm.__all__)
     assert bilm.test.__test__ is False
 
@@ -29,18 +29,18 @@ def test_every_package_is_installed():
     assert all((ROOT / path / "__init__.py").is_file() for path in with_modules)  # else it is no package
 
 
-def test_a_folder_with_the_name_of_the_package_does_not_hide_an_editable_install():
+def test_folder_named_bilm_does_not_hide_install():
     """Such as a clone: setuptools adds a path, not a finder, which Python asks last."""
     assert SETUPTOOLS["package-dir"] == {"": "."}
 
 
-def test_whatever_else_is_in_the_package_is_installed():
+def test_package_data_is_installed():
     package = ROOT / "bilm"
     others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
     assert {str(path.relative_to(package)) for path in others} == set(SETUPTOOLS["package-data"]["bilm"])
 
 
-def test_the_distribution_is_not_named_as_bilm_tf_is():
+def test_distribution_name_differs_from_bilm_tf():
     """On the registry `bilm` is bilm-tf's, which an upgrade by that name would install in place of ours."""
     assert PYPROJECT["project"]["name"] == "bilm-tf2"
     sources = [*(ROOT / "bilm").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
@@ -54,7 +54,7 @@ def test_one_version(file):
     assert match and match[1] == bilm.__version__
 
 
-def test_the_source_archive_has_what_the_checks_need():
+def test_source_archive_has_files_of_checks():
     rules = [line.split() for line in (ROOT / "MANIFEST.in").read_text("utf-8").splitlines()]
     names = {name for command, *names in rules if command in ("include", "graft") for name in names}
     assert [name for name in names if not (ROOT / name).exists()] == []
@@ -90,7 +90,7 @@ def run_in(site, *arguments):
 
 
 @pytest.mark.parametrize("name", ["bilm-0.1.post5.dist-info", "bilm-0.1.post5-py3.9.egg-info"])
-def test_the_old_distribution_is_found_next_to_ours(tmp_path, name):
+def test_old_distribution_is_found(tmp_path, name):
     assert damage() is None and other_distribution(tmp_path / "bilm") is None
     (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
     (tmp_path / "bilm.egg-info").mkdir()  # of a development install of ours
@@ -100,7 +100,7 @@ def test_the_old_distribution_is_found_next_to_ours(tmp_path, name):
     assert REMEDY in (conflict(tmp_path / "bilm") or "")
 
 
-def test_the_command_warns_while_it_works(site):
+def test_command_warns_of_old_distribution(site):
     (site / "bilm-0.1.post5.dist-info").mkdir()
     done = run_in(site, "-m", "bilm", "--version")
     assert done.returncode == 0 and done.stdout.startswith(f"bilm, version {bilm.__version__}\n")
@@ -108,7 +108,7 @@ def test_the_command_warns_while_it_works(site):
     assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
 
 
-def test_files_that_were_replaced_end_the_command_with_one_line(site):
+def test_replaced_files_end_command(site):
     (site / "bilm-0.1.post5.dist-info").mkdir()
     (site / "bilm" / "__init__.py").write_text(OLD_INIT)
     done = run_in(site, "-W", "ignore", "-m", "bilm", "--version")
@@ -118,7 +118,7 @@ def test_files_that_were_replaced_end_the_command_with_one_line(site):
     assert f"RuntimeWarning: {OLD} has replaced" in imported.stderr and imported.returncode == 0
 
 
-def test_files_that_were_removed_end_it_too(site):
+def test_removed_files_end_command(site):
     (site / "bilm" / "__init__.py").unlink()
     # A folder without __init__.py gives way to a package of its name elsewhere on the path: here is none.
     for package in Path(click.__file__).parents[1].iterdir():

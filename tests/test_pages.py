@@ -214,7 +214,7 @@ def test_every_block_is_run():
     assert drawings == ["docs/architecture.md", ON_RAY, "docs/results.md"]
 
 
-def test_what_needs_a_cluster_has_arguments_that_exist():
+def test_cluster_blocks_name_existing_arguments():
     """Blocks of the page on Ray that are not run."""
     pytest.importorskip("ray")
     cluster_of = importlib.import_module("bilm.ray").Cluster
@@ -254,7 +254,7 @@ THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package", "--log
 
 
 @pytest.mark.parametrize("name", pages.NAMES)
-def test_flags_that_are_mentioned_exist(name):
+def test_mentioned_flags_exist(name):
     known = set().union(*map(flags_of, COMMANDS.values()))
     assert not known & THEIRS
     for benchmark in (ROOT / "tests" / "benchmarks").glob("*.py"):
@@ -263,7 +263,7 @@ def test_flags_that_are_mentioned_exist(name):
         assert flag.replace("_", "-") in known | THEIRS, flag
 
 
-def test_commands_within_a_sentence_have_the_flags_they_are_given():
+def test_commands_in_sentences_have_their_flags():
     inline = [text for name in pages.NAMES for text in re.findall(r"`bilm ([a-z][^`]*)`", pages.prose(name))]
     assert len(inline) > 10
     for text in inline:
@@ -273,13 +273,13 @@ def test_commands_within_a_sentence_have_the_flags_they_are_given():
             assert not word.startswith("--") or word in flags_of(command), text
 
 
-def test_every_page_of_docs_is_in_the_index():
+def test_index_lists_every_page():
     index = pages.text("docs/README.md")
     for path in (ROOT / "docs").glob("*.md"):
         assert path.name == "README.md" or f"]({path.name})" in index, path
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len(pages.text(QUICK_START).encode()) < 8000
 
 

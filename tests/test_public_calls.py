@@ -72,7 +72,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_argument_of_another_kind_is_refused_by_name(case, trained, tmp_path, monkeypatch):
+def test_argument_of_wrong_kind_is_named(case, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     call, message = REFUSED[case]
     with pytest.raises(BilmError, match=message):
@@ -80,7 +80,7 @@ def test_argument_of_another_kind_is_refused_by_name(case, trained, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_words_that_cannot_be_predicted_from_are_refused(trained):
+def test_predict_refuses_words(trained):
     predictor = bilm.WordPredictor.from_model(trained, checkpoint=2)
     for sentences, message in (
         ("the dog", "sentences must be lists of words, in a list, got str"),
@@ -96,7 +96,7 @@ def test_words_that_cannot_be_predicted_from_are_refused(trained):
         predictor.predict([["the"]], n_best=1.5)
 
 
-def test_natural_arguments_are_taken(trained):
+def test_natural_arguments_work(trained):
     run = bilm.RunDirectory.open(trained)
     assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
     settings = TrainingSettings.of({"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}})

@@ -32,7 +32,7 @@ def options():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_pages_are_those_of_the_code(path):
+def test_pages_match_code(path):
     assert path.is_file(), f"{path} is missing; run `make docs`"
     on_disk = path.read_text(encoding="utf-8")
     assert on_disk == PAGES[path], f"{path} is not what the code says; run `make docs`"
@@ -44,7 +44,7 @@ def sections():
     return dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", page, re.MULTILINE))
 
 
-def test_every_command_has_a_section_that_names_its_options():
+def test_command_sections_name_options():
     names = {name for group in main.table for name in sections() if name.split()[0] == group}
     assert {name.split()[0] for name in names} == set(main.table) and "vocab build" in names
     for command, option in options():
@@ -53,7 +53,7 @@ def test_every_command_has_a_section_that_names_its_options():
         assert option.hidden or f"`{name}" in section, (command, option.opts)
 
 
-def test_every_option_has_a_help_that_says_all():
+def test_options_have_complete_help():
     for command, option in options():
         assert option.help, (command, option.opts)
         # A default has a place of its own, see `show_default`.
@@ -62,14 +62,14 @@ def test_every_option_has_a_help_that_says_all():
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
 
 
-def test_options_of_several_commands_are_explained_once():
+def test_shared_options_are_explained_once():
     rows = re.findall(r"^- `-.*", PAGES[generate.COMMANDS], re.MULTILINE)
     assert [row for row in rows if rows.count(row) > 2] == []
     explained = re.findall(r"^- `(--[a-z-]+)", sections()["Shared options"], re.MULTILINE)
     assert {"--model", "--checkpoint", "--ray"} < set(explained) and len(explained) == len(set(explained))
 
 
-def test_the_python_api_has_everything():
+def test_python_api_is_complete():
     page = PAGES[generate.PYTHON_API]
     exported = [name for name in bilm.__all__ if name != "__version__"]
     entries = re.findall(r"^### (\w+)$", page, re.MULTILINE)
@@ -79,7 +79,7 @@ def test_the_python_api_has_everything():
         assert f"\n- `{name}(" in page
 
 
-def test_the_arguments_that_the_python_api_leaves_out_are_options():
+def test_arguments_left_out_are_options():
     for name, explained in python_api.COMMANDS.items():
         command = main.get_command(None, name.replace("_", "-"))
         flags = {option.name for option in command.params}
@@ -93,14 +93,14 @@ def test_nothing_heavy_is_imported():
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_modules_that_pages_name_exist(page):
+def test_modules_named_by_pages_exist(page):
     packages = "|".join({name.partition(".")[0] for name in generate.modules() if "." in name})
     named = re.findall(rf"`((?:{packages})[./](?!json)\w+)`", (ROOT / page).read_text(encoding="utf-8"))
     paths = [generate.PACKAGE / name.replace(".", "/") for name in named]
     assert paths and [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())] == []
 
 
-def test_every_promise_about_files_and_faults_names_its_tests():
+def test_promises_name_tests():
     page = (ROOT / "docs" / "files-and-faults.md").read_text(encoding="utf-8")
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     promises = [line.rpartition(": ") for line in (ROOT / "tests" / "promises.txt").read_text().splitlines()]
@@ -118,7 +118,7 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_links_lead_to_files_of_the_site(path):
+def test_links_resolve(path):
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
@@ -129,7 +129,7 @@ def test_links_lead_to_files_of_the_site(path):
         assert not anchor or anchor in anchors(ROOT / target), f"{path}: {link}"
 
 
-def test_every_page_has_one_place_in_the_site():
+def test_site_lists_pages_once():
     nav = (
         (ROOT / "mkdocs.yml")
         .read_text(encoding="utf-8")
@@ -140,20 +140,20 @@ def test_every_page_has_one_place_in_the_site():
     assert sorted(in_nav) == sorted(str(path) for path in TEXTS if path.parts[0] != "tests")
 
 
-def test_a_bar_in_code_has_no_backslash_in_the_site():
+def test_site_unescapes_bars():
     assert site.adapted(r"| `a\|b` \| | `c\|d` |") == r"| `a|b` \| | `c|d` |"
 
 
 # --- docs/options.md and the table of presets -----------------------------------------------------
 
 
-def test_the_file_that_is_shown_is_the_original():
+def test_shown_file_is_original():
     (shown,) = pages.code("docs/options.md", "json")
     options = Options.from_json(json.loads(shown))
     assert dataclasses.replace(options, n_tokens_vocab=None) == PRESETS["original"]
 
 
-def test_parameters_of_the_presets():
+def test_preset_parameter_counts():
     table = pages.text("docs/training.md")
     for name, options in PRESETS.items():
         millions = re.search(rf"^\| `{name}`.*?\| ([\d.]+) M \|", table, re.MULTILINE)
