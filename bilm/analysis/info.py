@@ -92,7 +92,7 @@ def _describe_run(path: Path) -> Description:
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
         f"{sampled if options.use_sampling else 'full softmax'}, "
-        f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}",
+        f"{options.optimizer.value} {options.step_size:g}, dropout {options.dropout:g}",
         "checkpoints:" if checkpoints else "checkpoints: none yet",
     ]
     for checkpoint in checkpoints:

@@ -76,15 +76,18 @@ class Unfinished:
     Attributes:
         text: words of the sentence, separated by spaces.
         offset: number of inputs already read, including ``<S>``; from 1 to the number of words.
+
+    Raises:
+        DataError: the offset is beyond the words.
     """
 
     text: str
     offset: Annotated[int, json.Bounds(least=1)]
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
-        n_words = len(self.text.split())
-        return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
+    def __post_init__(self) -> None:
+        if self.offset > (n_words := len(self.text.split())):
+            problem = f"offset: must be at most the {n_words} words of the text"
+            raise DataError.listing("invalid position", [problem])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -274,7 +274,7 @@ class TrainingRun:
         raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
             f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
-            f"{self.trainer.options.learning_rate:g}"
+            f"{self.trainer.options.step_size:g}"
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bilm.errors import OptionsError
 from bilm.io.json import parse_json
-from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Options
+from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Optimizer, Options
 from bilm.options.file import choose_options, load_inference_options, load_options, toml_lines
 from bilm.options.parameters import parameters
 from bilm.runs.settings import TrainingSettings
@@ -32,7 +32,7 @@ def test_options_of_bilm_tf_survive_a_round_trip(variant):
     theirs, options = json.loads(path.read_text()), load_options(path)
     ours = options.to_json()
     assert {key: ours[key] for key in theirs} == theirs
-    assert Options.from_json(ours) == options
+    assert Options.from_json(ours).to_json() == ours
 
 
 def test_both_numbers_of_characters_are_accepted():
@@ -60,7 +60,8 @@ def test_json_round_trip(dim, n_layers, clip, flags, filters, activation, dropou
         share_embedding_softmax=flags[3] and not flags[1],
         dropout=dropout,
     )
-    assert Options.from_json(json.loads(json.dumps(options.to_json()))) == options
+    written = json.loads(json.dumps(options.to_json()))
+    assert Options.from_json(written) == dataclasses.replace(options, learning_rate=0.2)
 
 
 def test_every_problem_is_named_at_once():
@@ -85,7 +86,9 @@ def test_every_problem_is_named_at_once():
         (small_options(lstm={"n_layers": 10**12}), "lstm.n_layers: must be at most 1000, got 1000000000000"),
         (small_options(batch_size=parse_json("9" * 20)), "batch_size: must be at most 1048576, got 1000"),
         (small_options(n_epochs=parse_json("9" * 20)), "n_epochs: must be at most 9223372036854775807, got"),
-        (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected pairs [width, number], got []"),
+        (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected at least one pair"),
+        (small_options(char_cnn={"filters": [[1, 2, 3]]}), "char_cnn.filters[0]: expected a list of 2, got"),
+        (small_options(char_cnn={"filters": [[0, 2]]}), "char_cnn.filters[0][0]: must be at least 1, got 0"),
         (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
         (
             small_options(lstm={"use_skip_connections": "false"}),
@@ -110,6 +113,36 @@ def test_every_problem_is_named_at_once():
 )
 def test_wrong_values(values, problem):
     assert any(found.startswith(problem) for found in problems_of(values)), problems_of(values)
+
+
+def test_options_check_themselves():
+    tiny = PRESETS["tiny"]
+    for make in (
+        lambda: Options(tiny.lstm, dropout=7.0),
+        lambda: dataclasses.replace(tiny, dropout=7.0),
+        lambda: tiny.with_values({"dropout": 7.0}),
+    ):
+        with pytest.raises(OptionsError, match=r"^invalid options:\n  dropout: must be below 1, got 7.0$"):
+            make()
+    with pytest.raises(OptionsError, match="dim: must be at least 1, got 0\n.*projection_dim: expected an"):
+        LSTMOptions(0, "8")
+    with pytest.raises(OptionsError, match='expected one of adagrad, .*got "madam"'):
+        dataclasses.replace(tiny, optimizer="madam")
+    assert Options(LSTMOptions(8, 4), optimizer="muon").optimizer is Optimizer.MUON
+
+
+def test_learning_rate_is_the_own_of_the_optimizer():
+    muon = Optimizer.MUON
+    options = (
+        Options(LSTMOptions(8, 4), optimizer=muon),
+        dataclasses.replace(PRESETS["tiny"], optimizer=muon),
+        PRESETS["tiny"].with_values({"optimizer": "muon"}),
+        Options.from_json({"lstm": {"dim": 8, "projection_dim": 4}, "optimizer": "muon"}),
+    )
+    assert {(each.learning_rate, each.step_size) for each in options} == {(None, 0.006)}
+    assert {each.to_json()["learning_rate"] for each in options} == {0.006}
+    given = Options(LSTMOptions(8, 4), learning_rate=0.3)
+    assert dataclasses.replace(given, optimizer=muon).step_size == 0.3
 
 
 def test_values_of_published_files_are_read_as_allennlp_reads_them():
