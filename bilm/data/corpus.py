@@ -214,7 +214,7 @@ class Text:
 
 
 def read_text(
-    patterns: PathLike | Iterable[PathLike],
+    patterns: Sequence[str],
     argument: str,
     vocabulary: Vocabulary,
     resources: ExitStack,
@@ -233,10 +233,9 @@ def read_text(
 
     Raises:
         CheckpointError: the record is damaged.
-        OptionsError: `patterns` has a wrong type.
         DataError: the text cannot be read, is empty, or differs from the record.
     """
-    files = resources.enter_context(input_files(patterns, argument))
+    files = resources.enter_context(input_files(patterns))
     if record is None:
         counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
         return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))

@@ -67,7 +67,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, find_files(pattern))
+            files += map(os.path.abspath, find_files([pattern]))
             continue
         system, path = parquet.file_system(pattern)
         with messages.os_errors_as(DataError, pattern):

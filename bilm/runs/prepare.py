@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike, json
+from bilm.io import json
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
@@ -47,7 +47,7 @@ class Start:
         recipe: recipe that fills in the options; None to leave them unchanged.
     """
 
-    train_prefix: PathLike | Iterable[PathLike]
+    train_prefix: Sequence[str]
     save_dir: Path
     options: Options
     vocabulary: Vocabulary
@@ -207,7 +207,7 @@ def _interrupted(start: Start, kind: str, path: Path) -> Interrupted | None:
 
 
 def _read_texts(
-    train_prefix: PathLike | Iterable[PathLike],
+    train_prefix: Sequence[str],
     vocabulary: Vocabulary,
     begun: Fixed | None,
     call: TrainingCall,
@@ -218,7 +218,7 @@ def _read_texts(
         DataError: a text cannot be read, or differs from the text of the resumed call.
     """
 
-    def read(patterns: PathLike | Iterable[PathLike], argument: str, name: str, record: object) -> Text:
+    def read(patterns: Sequence[str], argument: str, name: str, record: object) -> Text:
         text = read_text(patterns, argument, vocabulary, call, record, heldout)
         call.reporter.say(describe_corpus(text.counts, name))
         for doubt in text.doubts:

@@ -75,7 +75,7 @@ class TrainingSettings:
     """Settings of a call; `values` holds changes for `bilm.Options.with_values`."""
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
+    heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
     patience: json.Positive | None = parameter(None, "stop after this many validations without improvement")
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")

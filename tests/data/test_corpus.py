@@ -1,16 +1,20 @@
 import gzip
 import json
+import tomllib
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bilm.data import corpus
-from bilm.errors import CheckpointError, DataError, VocabularyError
+import bilm
+from bilm.data import BidirectionalLMDataset, corpus
+from bilm.errors import ArgumentError, CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import Vocabulary
-from tests.corpora import WORDS, write
+from tests.corpora import MARKS, WORDS, write
+from tests.helpers import VOCAB, smallest_options
 
 
 def test_blank_lines(tmp_path):
@@ -30,14 +34,33 @@ def test_find_files(tmp_path):
         ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
         ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
-        (tmp_path / "**" / "c.txt", ["c.txt"]),
+        ([tmp_path / "**" / "c.txt"], ["c.txt"]),
     ]:
-        assert [path.name for path in find_files(patterns)] == names
+        assert [path.name for path in find_files(map(str, patterns))] == names
     for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
-            find_files([tmp_path / "a.txt", tmp_path / pattern])
+            find_files([f"{tmp_path}/a.txt", f"{tmp_path}/{pattern}"])
     with pytest.raises(DataError, match="no input files"):
         find_files([])
+
+
+@pytest.mark.parametrize("kind", [iter, np.array, lambda names: np.array([*map(Path, names)], object)])
+def test_text_is_named_by_any_iterable(trained, tmp_path, kind):
+    names = [str(write(tmp_path / name, "the owl sat\n" * 9)) for name in ("b", "a")]
+    assert bilm.test(kind(names), trained).tokens == bilm.test(names, trained).tokens == 72
+    dataset = BidirectionalLMDataset(kind(names), WORDS, test=True)
+    assert dataset.filepattern == tuple(names)
+    assert len(next(dataset.iter_batches(1, 4))) == 6
+    path = tmp_path / "run"
+    bilm.train(kind(names[:1]), VOCAB, path, options=smallest_options(batch_size=1), max_steps=1, seed=1)
+    assert tomllib.loads((path / "run.toml").read_text())["train_prefix"] == names[:1]
+    assert f"train_prefix={names[0]!r}" in (path / "calls.jsonl").read_text()
+
+
+@pytest.mark.parametrize("text", [5, np.array("a"), b"a", "", [""], [None], ["a", 5]])
+def test_text_of_another_kind_is_refused(text):
+    with pytest.raises(ArgumentError, match="`test_prefix` is .*; expected files, directories or globs"):
+        bilm.test(text, "run")
 
 
 def test_a_run_is_no_text(tmp_path):
@@ -49,7 +72,7 @@ def test_a_run_is_no_text(tmp_path):
     checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
-            find_files(path)
+            find_files([path])
         with pytest.raises(DataError, match=f"^{path}: is {what}$"):
             next(corpus.read_sentences(path))
 
@@ -104,11 +127,11 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
         and corpus.corpus_record(again) == record
     )
     with ExitStack() as resources:
-        text = corpus.read_text("text", "train_prefix", WORDS, resources, record)
+        text = corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
         assert [*text.counts.shards] == [*again.shards]
         write(path, "a b d\n\na\n")
         with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*text: the file has changed"):
-            corpus.read_text("text", "train_prefix", WORDS, resources, record)
+            corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
 
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
@@ -117,7 +140,6 @@ def test_a_damaged_record(record):
         corpus.recorded_counts(record)
 
 
-MARKS = ["<S>", "</S>", "<UNK>"]
 RAW = Vocabulary.from_words([*MARKS, "a,", "b"])
 RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
 

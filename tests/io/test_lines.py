@@ -265,7 +265,7 @@ def directory(tmp_path, monkeypatch):
 def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, compress):
     monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 3)
     other = write(tmp_path / "other", "x")
-    with input_files([other, Path("-")], stream=io.BytesIO(compress(b"a b\nc\n"))) as files:
+    with input_files([str(other), "-"], stream=io.BytesIO(compress(b"a b\nc\n"))) as files:
         assert files[0] == other and directory in files[1].parents
         assert [list(read_lines(files[1])) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
@@ -283,14 +283,14 @@ def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path
         assert [list(read_lines(path)) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
     with pytest.raises(DataError, match="null: is a device, a pipe or a socket, expected a file"):
-        input_files("/dev/null").__enter__()
+        input_files(["/dev/null"]).__enter__()
 
 
 @has_names_of_open_files
 def test_errors_name_what_the_user_gave(directory):
     name = pipe(b"a\n\xff\n")
     for pattern, label in (("-", "standard input"), (name, name)):
-        with input_files(pattern, stream=io.BytesIO(b"a\n\xff\n")) as (path,):
+        with input_files([pattern], stream=io.BytesIO(b"a\n\xff\n")) as (path,):
             with pytest.raises(DataError, match=f"^{label}: line 2: not UTF-8"):
                 list(read_lines(path))
 
@@ -317,7 +317,7 @@ def test_a_killed_process_leaves_no_text(directory):
 import io, os, signal
 from bilm.io.shards import input_files
 from bilm.io.lines import read_lines
-with input_files("-", stream=io.BytesIO(b"a b\\n")) as (path,):
+with input_files(["-"], stream=io.BytesIO(b"a b\\n")) as (path,):
     print(list(read_lines(path)), path.stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
