@@ -31,13 +31,13 @@ from bilm.errors import BilmError
 from bilm.io.lines import read_lines, read_stream_lines
 from bilm.io.shards import same_shards
 from bilm.options import Options
-from bilm.options.file import load_inference_options, load_options, toml_lines
+from bilm.options.options_file import load_inference_options, load_options, toml_lines
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import METRICS_FILE, read_calls
 from bilm.run_directory.state import Best, Fixed, RunState, read_state
 from bilm.runs.settings import read_arguments
-from bilm.vocabulary.file import check_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary_file import check_vocabulary
 from bilm.weights.distribution import find_distribution, find_weights
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings
 from bilm.weights.names import dump_names, weight_names

@@ -16,11 +16,11 @@ import numpy as np
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
-from bilm.io.json import Bounds, Count, JsonObject
+from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
-from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import describe_disorder, describe_marks
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:

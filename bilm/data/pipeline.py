@@ -21,9 +21,9 @@ import numpy as np
 from bilm.data import stream
 from bilm.io import PathLike
 from bilm.options import CharCNNOptions, Options
-from bilm.vocabulary import file, vocabulary
+from bilm.vocabulary import vocabulary, vocabulary_file
 
-_MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
+_MARKS = {vocabulary.BEGIN_SENTENCE: vocabulary_file.BOS, vocabulary.END_SENTENCE: vocabulary_file.EOS}
 
 
 class Rows:

@@ -8,16 +8,16 @@ from typing import Annotated
 import numpy as np
 
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike, json
+from bilm.io import PathLike, json_objects
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
-from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary_file import EOS
 
 _ENCODE_TOKENS = 1 << 13  # looked up at a time; their strings fit in the processor's cache
 
 
-_Number = Annotated[int, json.Bounds(least=0, below=1 << 62)]
+_Number = Annotated[int, json_objects.Bounds(least=0, below=1 << 62)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Unfinished:
     """
 
     text: str
-    offset: Annotated[int, json.Bounds(least=1)]
+    offset: Annotated[int, json_objects.Bounds(least=1)]
 
     def __post_init__(self) -> None:
         if self.offset > (n_words := len(self.text.split())):

@@ -22,7 +22,7 @@ import numpy as np
 from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike, atomic, background, messages, outputs
-from bilm.io.json import changes, parse_json
+from bilm.io.json_objects import changes, parse_json
 from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds, Count, JsonObject, Positive, annotations
+from bilm.io.json_objects import Bounds, Count, JsonObject, Positive, annotations
 from bilm.options.parameters import (
     REQUIRED,
     Activation,
@@ -364,7 +364,7 @@ class Options(_Checked):
         """Return the object of dumped weights' ``options.json``: 262 characters, as in AllenNLP and bilm-tf.
 
         They read bidirectional models only. A model of one direction adds ``"bidirectional": false``, which
-        `bilm.options.file.load_inference_options` reads.
+        `bilm.options.options_file.load_inference_options` reads.
         """
         values = self._architecture_json(n_characters=262)
         return values if self.bidirectional else values | {"bidirectional": False}

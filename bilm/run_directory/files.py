@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, outputs
-from bilm.io.json import JsonObject, parse_json
-from bilm.options.file import OptionsFile, read_options
+from bilm.io.json_objects import JsonObject, parse_json
+from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
 from bilm.run_directory.records import CALLS_FILE, WRITER, read_calls, warn_of_unknown
 from bilm.vocabulary.vocabulary import Vocabulary

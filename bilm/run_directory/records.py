@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from bilm import __version__
-from bilm.io import PathLike, json
+from bilm.io import PathLike, json_objects
 from bilm.training.meter import Meter, Perplexities, mean
 
 METRICS_FILE = "metrics.jsonl"
@@ -166,7 +166,7 @@ def read_metrics(path: PathLike) -> Metrics:
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
-    read, unknown = json.read_json_lines(path, _read_record)
+    read, unknown = json_objects.read_json_lines(path, _read_record)
     warn_of_unknown(path, unknown, "another version")
     for record in read:
         # A record replaces one of its kind at the same step, and all records of later steps.
@@ -185,12 +185,12 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     Raises:
         DataError: the file cannot be read.
     """
-    calls, unknown = json.read_json_lines(path, lambda line: line.read_as(CallRecord))
+    calls, unknown = json_objects.read_json_lines(path, lambda line: line.read_as(CallRecord))
     warn_of_unknown(path, unknown, f"bilm {calls[-1].versions.get('bilm')}" if calls else "")
     return tuple(calls)
 
 
-def _read_record(line: json.JsonObject) -> TrainRecord | HeldoutRecord:
+def _read_record(line: json_objects.JsonObject) -> TrainRecord | HeldoutRecord:
     kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
     kind = line.take("kind", str)
     if kind is not None and kind not in kinds:

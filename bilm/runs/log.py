@@ -19,8 +19,8 @@ from bilm import __version__
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
 from bilm.io import atomic, messages
-from bilm.io.json import whole_lines
-from bilm.options.file import toml_lines
+from bilm.io.json_objects import whole_lines
+from bilm.options.options_file import toml_lines
 from bilm.run_directory import files, records
 
 _LOG = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ import tensorflow as tf
 from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, background, json, messages
+from bilm.io import atomic, background, json_objects, messages
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.run_directory import directory, records
@@ -393,7 +393,9 @@ class TrainingRun:
         if self._position is not None:
             position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
             gathered = self.trainer.workers.gather_json(position)
-            state.positions = [json.JsonObject("", values).read_as(stream.Position) for values in gathered]
+            state.positions = [
+                json_objects.JsonObject("", values).read_as(stream.Position) for values in gathered
+            ]
         lstm_states = self.trainer.workers.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:

@@ -13,7 +13,7 @@ from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import json
+from bilm.io import json_objects
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
 from bilm.run_directory import directory, files, records
@@ -146,7 +146,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         xla=compiles(),
         freeze=start.freeze,
     )
-    if begun and (changed := json.changes(_comparable(begun), _comparable(fixed))):
+    if begun and (changed := json_objects.changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
@@ -170,7 +170,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         state = RunState(fixed, _load(start, trainer, text, reporter))
         if start.source is not None and start.in_place:
             run = directory.RunDirectory(path, start.source.options)
-            state.log_bytes = json.whole_lines(path / records.METRICS_FILE)
+            state.log_bytes = json_objects.whole_lines(path / records.METRICS_FILE)
     if writes and is_new:
         read = [Path(shard) for part in (text, heldout) if part is not None for shard in part.counts.shards]
         directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, json
+from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options
-from bilm.options.file import choose_options, read_values
+from bilm.options.options_file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
@@ -77,28 +77,34 @@ class TrainingSettings:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
-    patience: json.Positive | None = parameter(None, "stop after this many validations without improvement")
+    patience: json_objects.Positive | None = parameter(
+        None, "stop after this many validations without improvement"
+    )
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
-    keep: json.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
-    max_steps: json.Positive | None = parameter(None, "stop after this many steps")
-    max_time: Annotated[float, json.Bounds(above=0)] | None = parameter(
+    keep: json_objects.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
+    max_steps: json_objects.Positive | None = parameter(None, "stop after this many steps")
+    max_time: Annotated[float, json_objects.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(
         False, "resume an interrupted run, or start it; to continue with other text, use restart"
     )
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
-    seed: Annotated[int, json.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+    seed: Annotated[int, json_objects.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
-    shuffle_buffer: json.Positive = parameter(
+    shuffle_buffer: json_objects.Positive = parameter(
         100_000, "number of sentences shuffled at a time; limits memory use"
     )
-    n_gpus: json.Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
+    n_gpus: json_objects.Positive = parameter(
+        1, "number of GPUs per machine, each with a replica of the model"
+    )
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
-    log_every: json.Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
-    histograms_every: json.Positive | None = parameter(
+    log_every: json_objects.Positive = parameter(
+        20, "steps between lines of metrics.jsonl and points in TensorBoard"
+    )
+    histograms_every: json_objects.Positive | None = parameter(
         None, "steps between TensorBoard histograms of the weights", shown="no histograms"
     )
 
@@ -120,7 +126,7 @@ class TrainingSettings:
                 read[name] = _READ_BY[name](read[name])
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
-        reader = json.JsonObject("", read)
+        reader = json_objects.JsonObject("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
@@ -171,7 +177,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     """
     values = read_values(path)
     try:
-        file = json.JsonObject("", values)
+        file = json_objects.JsonObject("", values)
         options = file.take("options", dict | str | None, None)
         preset, *_ = (
             file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")

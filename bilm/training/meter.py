@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from bilm.io.json import Bounds, Count
+from bilm.io.json_objects import Bounds, Count
 
 if TYPE_CHECKING:  # imports NumPy, which shell completion must not wait for
     from bilm.data.pipeline import TrainingBatch

@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 

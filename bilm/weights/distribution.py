@@ -21,7 +21,7 @@ from bilm.io.shards import Shard
 from bilm.io.tar_archive import TarArchive
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
-from bilm.options.file import load_inference_options
+from bilm.options.options_file import load_inference_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import hdf5_file
 from bilm.weights.names import WeightName, dump_names

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.io.json import changes
+from bilm.io.json_objects import changes
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 
 GLOBAL_STEP = "global_step"

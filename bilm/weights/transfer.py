@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilm.backend.keras_backend import keras
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK
 from bilm.weights.hdf5_file import Arrays, check_shapes
 
 

@@ -16,7 +16,7 @@ import click
 import bilm
 from bilm.io.shards import find_files
 from bilm.run_directory.records import METRICS_FILE, Metrics, read_metrics
-from bilm.vocabulary.file import write_vocabulary
+from bilm.vocabulary.vocabulary_file import write_vocabulary
 from tests.benchmarks.text import benchmark_text, set_flag, text_flag, words_of
 
 

@@ -17,7 +17,7 @@ from bilm.data.pipeline import compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import lines as text
-from bilm.io.json import JsonObject
+from bilm.io.json_objects import JsonObject
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.vocabulary.file import SPECIAL_TOKENS, Severity, check_vocabulary, choose_words, write_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary_file import (
+    SPECIAL_TOKENS,
+    Severity,
+    check_vocabulary,
+    choose_words,
+    write_vocabulary,
+)
 from tests.corpora import write
 
 WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]

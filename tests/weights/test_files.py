@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.options.file import load_inference_options, load_options
-from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.options.options_file import load_inference_options, load_options
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import (

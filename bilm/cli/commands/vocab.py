@@ -48,7 +48,7 @@ def build(
     """
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import describe_blank_lines, read_sentences
-    from bilm.vocabulary.file import choose_words, describe_marks, vocabulary_text
+    from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
     failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
     with failures, atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix) as (temporary,):
@@ -98,7 +98,7 @@ def check(
     anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
-    from bilm.vocabulary.file import Severity, check_vocabulary
+    from bilm.vocabulary.vocabulary_file import Severity, check_vocabulary
 
     files = flags.input_files(train_prefix) if train_prefix else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None
