@@ -29,11 +29,12 @@ from bilm.data.stream import Place, Position, Unfinished
 from bilm.embedding.hdf5_output import find_parts
 from bilm.errors import BilmError
 from bilm.io.lines import read_lines, read_stream_lines
+from bilm.io.run_files import METRICS_FILE
 from bilm.io.shards import same_shards
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options, load_options, toml_lines
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.records import METRICS_FILE, read_calls
+from bilm.run_directory.records import read_calls
 from bilm.run_directory.state import Best, Fixed, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary

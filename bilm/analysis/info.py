@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 
 from bilm.errors import BilmError, OptionsError, WeightsError
-from bilm.io import PathLike, messages
+from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import model_source, records
 from bilm.weights import distribution, hdf5_file, names
@@ -67,7 +67,7 @@ def _describe_run(path: Path) -> Description:
         }
         for prefix, its_step in prefixes.items()
     ]
-    metrics_file, calls_file = path / records.METRICS_FILE, path / records.CALLS_FILE
+    metrics_file, calls_file = path / run_files.METRICS_FILE, path / run_files.CALLS_FILE
     metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
     calls = records.read_calls(calls_file) if calls_file.exists() else ()
     last, heldout, best = metrics.last, metrics.heldout, metrics.best

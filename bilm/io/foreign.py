@@ -1,4 +1,4 @@
-"""Recognition of other programs' files, and of training runs, for error messages with a remedy.
+"""Recognition of other programs' files, for error messages with a remedy.
 
 Files are recognised by their names, the names in their directory or archive, and their first bytes.
 """
@@ -89,17 +89,6 @@ def what_it_is(path: str | Path) -> str | None:
     for start, description in _BY_START.items():
         if re.match(start, head, re.DOTALL | re.IGNORECASE):
             return description
-    return None
-
-
-def part_of_a_run(path: str | Path) -> str | None:
-    """Describe a run directory, or the prefix of a checkpoint, and how to give it; None for other paths."""
-    directory, name = os.path.split(path)
-    step = name.removeprefix("model.ckpt-")
-    if step.isdecimal() and os.path.isfile(f"{path}.index"):
-        return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
-    if any(os.path.isfile(os.path.join(path, name)) for name in ("checkpoint", "bilm-run.json")):
-        return f"a run directory, given as `model` {path}"
     return None
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import STDIN, PathLike, foreign, messages, outputs
+from bilm.io import STDIN, PathLike, messages, outputs
+from bilm.io.run_files import part_of_a_run
 
 _BLOCK_BYTES = 1 << 20
 
@@ -158,7 +159,7 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         path = Path(pattern)
-        if (run := foreign.part_of_a_run(path)) is not None:
+        if (run := part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
             if path.is_dir():

@@ -11,10 +11,6 @@ from bilm import __version__
 from bilm.io import PathLike, json_objects
 from bilm.training.meter import Meter, Perplexities, mean
 
-METRICS_FILE = "metrics.jsonl"
-CALLS_FILE = "calls.jsonl"
-ARGUMENTS_FILE = "run.toml"
-
 WRITER = f"bilm {__version__}"
 """Value of ``written_by`` in the files of a run."""
 

@@ -24,6 +24,7 @@ from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json_objects, messages
+from bilm.io.run_files import DIVERGED
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.run_directory import directory, records
@@ -267,7 +268,7 @@ class TrainingRun:
         vocabulary = self.text.vocabulary
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.trainer.workers.worker
-        aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
+        aside = self.run.path / f"{DIVERGED}{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""

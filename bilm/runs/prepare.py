@@ -14,9 +14,10 @@ from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.io import json_objects
+from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
-from bilm.run_directory import directory, files, records
+from bilm.run_directory import directory, files
 from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, recorded
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
@@ -96,7 +97,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
     if interrupted is not None:
         interrupted.run.check_vocabulary(vocabulary)
     elif is_new and writes:
-        files.require_room(path, start.overwrite, vocabulary, start.inputs)
+        files.require_replaceable(path, start.overwrite, vocabulary, start.inputs)
     if worker.n_workers > 1:
         reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
     strategy = worker.strategy(settings.n_gpus)
@@ -170,7 +171,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         state = RunState(fixed, _load(start, trainer, text, reporter))
         if start.source is not None and start.in_place:
             run = directory.RunDirectory(path, start.source.options)
-            state.log_bytes = json_objects.whole_lines(path / records.METRICS_FILE)
+            state.log_bytes = json_objects.whole_lines(path / METRICS_FILE)
     if writes and is_new:
         read = [Path(shard) for part in (text, heldout) if part is not None for shard in part.counts.shards]
         directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])

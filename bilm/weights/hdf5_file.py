@@ -337,7 +337,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
     """Write arrays with a checksum for each chunk, which every HDF5 library verifies as it reads."""
-    atomic.require_room(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
+    atomic.require_disk_space(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             n_chunks = -(-4 * array.size // _MOST_OF_CHUNK)

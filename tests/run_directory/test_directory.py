@@ -13,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, VocabularyError, WeightsError
+from bilm.io.run_files import MARK_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory, RunModel
-from bilm.run_directory.files import MARK_FILE, require_room, writing
+from bilm.run_directory.files import require_replaceable, writing
 from bilm.training.optimizers import Adagrad, make_optimizer
 from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -293,49 +294,49 @@ def test_files_of_others_are_in_the_way(tmp_path, name):
         with pytest.raises(
             CheckpointError, match=f"{name}: is an input of this command, or was not written by the"
         ):
-            require_room(tmp_path, overwrite, WANTED)
+            require_replaceable(tmp_path, overwrite, WANTED)
 
 
 def test_other_files_are_not(tmp_path):
     for name in ("notes.txt", "events.out.tfevents.1.host.v2", "model.ckpt-x", "vocab.txt.gz"):
         (tmp_path / name).touch()
-    assert require_room(tmp_path, False, WANTED) == set()
+    assert require_replaceable(tmp_path, False, WANTED) == set()
     (tmp_path / "vocab.txt").write_text("a\n")
-    assert require_room(tmp_path, False, WANTED) == {"vocab.txt"}
+    assert require_replaceable(tmp_path, False, WANTED) == {"vocab.txt"}
 
 
 def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
     with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
-        require_room(run_copy, True, WANTED, [link])
+        require_replaceable(run_copy, True, WANTED, [link])
     same = Vocabulary(run_copy / "vocab.txt")
     os.link(run_copy / "vocab.txt", tmp_path / "hard")
-    assert require_room(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
-    assert require_room(run_copy, True, same) == set()
+    assert require_replaceable(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
+    assert require_replaceable(run_copy, True, same) == set()
 
 
 def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
     (run_copy / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match="already holds a run"):
-        require_room(run_copy, False, WANTED)
+        require_replaceable(run_copy, False, WANTED)
     for file in run_copy.glob("model.ckpt*"):
         file.unlink()
-    require_room(run_copy, False, WANTED)
+    require_replaceable(run_copy, False, WANTED)
 
 
 def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
     (run_copy / MARK_FILE).write_text("[]")
     with pytest.raises(CheckpointError, match="vocab.txt: is an input of this command, or was not written"):
-        require_room(run_copy, True, WANTED)
+        require_replaceable(run_copy, True, WANTED)
     same = Vocabulary(run_copy / "vocab.txt")
-    assert require_room(run_copy, True, same) == {"vocab.txt"}
+    assert require_replaceable(run_copy, True, same) == {"vocab.txt"}
 
 
 def test_a_run_without_its_mark_is_not_replaced(run_copy):
     (run_copy / MARK_FILE).unlink()
     with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
-        require_room(run_copy, True, WANTED)
+        require_replaceable(run_copy, True, WANTED)
 
 
 # --- the state of the optimizer ---------------------------------------------------------------------------
