@@ -135,8 +135,7 @@ def _describe_weights(path: Path) -> Description:
     try:
         hdf5_file.check_arrays(shapes, names.weight_names(options), source)
     except WeightsError as error:
-        problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None
+        raise WeightsError.listing(f"{source}: the arrays do not form a biLM", error.problems) from None
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:
         try:

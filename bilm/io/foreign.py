@@ -75,7 +75,7 @@ def what_it_is(path: str | Path) -> str | None:
     path = Path(path)
     try:
         if path.is_dir():
-            return of_names(os.listdir(path))
+            return describe_names(os.listdir(path))
         if not path.is_file():  # a pipe can be read only once, and may block
             return None
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def what_it_is(path: str | Path) -> str | None:
     except OSError:
         return None
     if head.startswith(ZIP_MAGIC):
-        return of_names([path.name]) or _ARCHIVE.format("ZIP")
+        return describe_names([path.name]) or _ARCHIVE.format("ZIP")
     if path.name.endswith(TAR_ENDINGS):
         return _ARCHIVE.format("tar")
     for start, description in _BY_START.items():
@@ -92,7 +92,7 @@ def what_it_is(path: str | Path) -> str | None:
     return None
 
 
-def of_names(names: Iterable[str]) -> str | None:
+def describe_names(names: Iterable[str]) -> str | None:
     """Describe a directory or archive with files of these names, as `what_it_is`."""
     present = [PurePosixPath(name).name for name in names]
     for pattern, description in _BY_NAME.items():

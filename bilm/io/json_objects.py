@@ -237,6 +237,14 @@ class JsonObject:
         return float(value) if kind is float else value
 
 
+class Arguments(JsonObject):
+    """Keyword arguments of a call, read like a JSON object; problems name an argument in backticks."""
+
+    def path(self, key: str) -> str:
+        """Return the name of an argument as in problems."""
+        return f"`{key}`"
+
+
 def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
     """Return a value with Python's numbers and lists in place of tuples and of NumPy's, to some depth."""
     if depth and isinstance(value, Mapping):

@@ -143,8 +143,8 @@ class NotText(DataError):
         message: description of the problem, and a remedy.
     """
 
-    line: int
-    message: str
+    line: int = 0
+    message: str = ""
 
 
 def _not_text(name: str, line: int, message: str) -> NotText:

@@ -78,11 +78,11 @@ class TrainRecord(_Record):
     data_wait: float
 
     @classmethod
-    def of(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
+    def from_meter(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
         """Make a record from the means of a meter, the current time and the remaining fields."""
         return cls(
             **others,
-            **Perplexities.of(meter.direction_losses)._asdict(),
+            **Perplexities.from_losses(meter.direction_losses)._asdict(),
             loss=mean(meter.direction_losses),
             gradient_norm=meter.norms / meter.n_steps,
             learning_rate=meter.learning_rate,

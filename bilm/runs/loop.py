@@ -291,7 +291,7 @@ class TrainingRun:
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
             sampled = self.schedule.sampled
-            self._record(records.TrainRecord.of(state.meter, **self._progress, sampled=sampled))
+            self._record(records.TrainRecord.from_meter(state.meter, **self._progress, sampled=sampled))
             state.meter = meter.Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:

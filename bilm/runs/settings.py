@@ -109,7 +109,7 @@ class TrainingSettings:
     )
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
         """Read settings from keyword arguments.
 
         Args:
@@ -126,7 +126,7 @@ class TrainingSettings:
                 read[name] = _READ_BY[name](read[name])
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
-        reader = json_objects.JsonObject("", read)
+        reader = json_objects.Arguments("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
@@ -146,9 +146,8 @@ class TrainingSettings:
             raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
         settings = reader.read_as(cls, values=values, heldout_prefix=heldout)
-        for problem in reader.problems:
-            name, _, words = problem.partition(": ")
-            raise OptionsError(f"`{name}`: {words}")
+        if reader.problems:
+            raise OptionsError(reader.problems[0])
         return settings
 
 
@@ -159,7 +158,7 @@ HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
 ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
-"""Names of the keyword arguments of `TrainingSettings.of`."""
+"""Names of the keyword arguments of `TrainingSettings.from_arguments`."""
 
 
 _PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
@@ -197,10 +196,12 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values = {name: values[name] for name in values if name in known_names and values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         arguments = {name: values[name] for name in ARGUMENTS if name in values}
-        settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # a flag may give it
+        settings = TrainingSettings.from_arguments(
+            {"heldout_prefix": STDIN} | arguments
+        )  # a flag may give it
         choose_options(preset, options).with_values(settings.values)
     except OptionsError as error:
-        raise OptionsError(f"{path}: {str(error).replace('`', '')}") from error
+        raise OptionsError(f"{path}: {error}") from error
     return values
 
 
@@ -221,14 +222,14 @@ class TrainingCall(ExitStack):
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
         arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
-        settings: see `TrainingSettings.of`.
+        settings: see `TrainingSettings.from_arguments`.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
         until: deadline of the call, in seconds of `time.monotonic`.
         command: the call as it is recorded in ``calls.jsonl``.
 
     Raises:
-        OptionsError: as `TrainingSettings.of`.
+        OptionsError: as `TrainingSettings.from_arguments`.
     """
 
     def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
@@ -251,7 +252,7 @@ class TrainingCall(ExitStack):
             name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
         }
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
-        self.settings = TrainingSettings.of(arguments["settings"] | heldout)
+        self.settings = TrainingSettings.from_arguments(arguments["settings"] | heldout)
         if "max_time" in self.arguments:
             self.arguments["max_time"] = self.settings.max_time
         self.reporter: Reporter = arguments["reporter"] or ProgressReporter()

@@ -39,7 +39,7 @@ def train(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
 ) -> TrainingResult:
     """Train a language model from text.
 
@@ -131,7 +131,7 @@ def restart(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
 ) -> TrainingResult:
     """Continue training a model.
 

@@ -76,16 +76,14 @@ def check_shapes(
         elif len(actual[name]) != len(wanted) or any(
             want not in (have, -1) for have, want in zip(actual[name], wanted, strict=True)
         ):
-            problems.append(f"misshapen: {name} has {actual[name]}, the options need {wanted}")
+            problems.append(f"misshapen: {name} has {actual[name]}, expected {wanted}")
     problems += [
         f"unexpected: {name!r:.80} {actual[name]}" for name in sorted(actual.keys() - expected.keys())
     ]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
-        raise WeightsError(
-            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
-        )
+        raise WeightsError.listing(f"{source} does not fit the options", problems)
 
 
 def check_arrays(shapes: Shapes, names: Iterable[WeightName], source: str) -> list[WeightName]:

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from bilm.errors import DataError, WeightsError
-from bilm.io.foreign import explained, of_names, what_it_is
+from bilm.io.foreign import describe_names, explained, what_it_is
 from bilm.io.zip_archive import ZipArchive
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
 
@@ -33,7 +33,7 @@ def test_folders_and_archives(names, what, tmp_path):
     files = dict.fromkeys(names, b"{}")
     for found in (
         what_it_is(write_folder(tmp_path / "folder", files)),
-        of_names(f"in/{name}" for name in names),
+        describe_names(f"in/{name}" for name in names),
     ):
         assert found is not None and found.startswith(what)
         assert "; " in found, "what to do"

@@ -1,11 +1,13 @@
 """Connecting to Ray, and the workers there is room for."""
 
+import pickle
 import socket
 import sys
 
 import pytest
 
 from bilm.errors import DataError, OptionsError, ProcessError
+from bilm.io.lines import NotText, _not_text
 from tests.helpers import GOLDEN, VOCAB, refuse
 
 ray = pytest.importorskip("ray")
@@ -23,7 +25,7 @@ def test_what_is_refused(tmp_path):
             Cluster(**{name: value})
     for cluster in (Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)):
         with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
-            cluster.room({"CPU": 4}, True)
+            cluster.workers({"CPU": 4}, True)
     command = ("embed", VOCAB, tmp_path / "out", *MODEL)
     assert refuse(*command, "--ray", status=2) == "Option '--ray' requires an argument."
     message = refuse(*command, "--ray", "text.txt", status=2)
@@ -44,7 +46,7 @@ def test_what_is_refused(tmp_path):
     ],
 )
 def test_room_for_workers(cluster, resources, has_model, expected):
-    found = cluster.room(resources, has_model)
+    found = cluster.workers(resources, has_model)
     assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
 
 
@@ -73,6 +75,15 @@ def test_errors_of_workers_are_those_that_they_raised():
         with pytest.raises(DataError) as found, errors_of_workers():
             raise error
         assert type(found.value) is DataError and str(found.value) == "a.txt: line 2"
+    not_text = pickle.loads(pickle.dumps(_not_text("a.txt", 2, "not UTF-8")))
+    wrapped = ray.exceptions.RayTaskError("f", "traceback", not_text)
+    not_text.args = (f"{not_text} (worker 1){advice}",)
+    with (
+        pytest.raises(NotText, match=r"a.txt: line 2: not UTF-8 \(worker 1\)$") as found,
+        errors_of_workers(),
+    ):
+        raise wrapped
+    assert (found.value.line, found.value.message) == (2, "not UTF-8")
     with pytest.raises(ProcessError, match="^Ray: System error: lost"), errors_of_workers():
         raise ray.exceptions.RaySystemError("lost")
     with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():

@@ -38,7 +38,7 @@ def options():
 def new_model(options, seed):
     keras.utils.set_random_seed(seed)
     model = LanguageModel(options)
-    optimizer = Adagrad(options.learning_rate)
+    optimizer = Adagrad(options.step_size)
     optimizer.build(model.trainable_variables)
     return model, optimizer
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
         n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0}
     )
     (run.path / "options.json").write_text(json.dumps(values))
-    with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), the options need \(8, 24\)"):
+    with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), expected \(8, 24\)"):
         RunDirectory.open(run.path).latest()
 
 
@@ -391,7 +391,7 @@ def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
     run, model, optimizer = saved_moments
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]
-    remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
+    remapping = Remapping.from_words(words, new_words, np.ones(len(new_words), np.int64))
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
     renewed = LanguageModel(options)
     again = make_optimizer(options, renewed.named_weights())
