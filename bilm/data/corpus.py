@@ -41,6 +41,23 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
             yield words
 
 
+_SENTENCE, _BLANK = "\n", ""  # counted with the words; no word equals them
+
+
+def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count words, sentences and blank lines, which `take_lines` takes from the counts.
+
+    Args:
+        sentences: words of each sentence; none for a blank line.
+    """
+    return Counter(chain.from_iterable([*words, _SENTENCE] if words else [_BLANK] for words in sentences))
+
+
+def take_lines(counts: Counter[str]) -> tuple[int, int]:
+    """Remove the numbers of sentences and of blank lines from counts of `count_words`, and return them."""
+    return counts.pop(_SENTENCE, 0), counts.pop(_BLANK, 0)
+
+
 _SAMPLE_LINES = 2000
 _LONG_LINE = 500  # words
 _NOT_RECORDED: dict[str, Any] = {"word_counts": np.zeros(0, np.int64), "sample": ()}

@@ -34,25 +34,18 @@ _KINDS = {
 _LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
-_LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
     """Decode JSON; a repeated key in an object is an error.
 
-    Integers of more than 64 bits become floats, as in JavaScript.
-
     Raises:
         ValueError: the text is not JSON, is nested too deep for Python, or repeats a key.
     """
     try:
-        return json.loads(text, parse_int=_integer, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("objects or lists nested too deep") from None
-
-
-def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

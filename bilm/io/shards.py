@@ -2,7 +2,6 @@
 
 import glob
 import io
-import logging
 import os
 import sys
 import tempfile
@@ -178,8 +177,6 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
 
 _NAME = "standard input"
 _SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
-_MUCH = 1 << 28  # bytes of a copy above which its place is logged
-_LOG = logging.getLogger(__name__)
 
 
 def name_of(path: PathLike) -> str:
@@ -254,11 +251,6 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
                 path.symlink_to(link)
             with path.open("wb") as file:
                 while block := _read(stream, name):
-                    if n_bytes < _MUCH <= n_bytes + len(block):
-                        _LOG.warning(
-                            "%s: is kept in %s, more than %d MiB so far; TMPDIR names another directory",
-                            *(name, tempfile.gettempdir(), _MUCH >> 20),
-                        )
                     n_bytes += file.write(block)
         except OSError as error:
             problem = f"{name} cannot be kept in a temporary file: {error.strerror or error}"

@@ -84,7 +84,7 @@ def test_every_problem_is_named_at_once():
         ({"lstm": {"dim": 4}}, "lstm.projection_dim: missing"),
         ({"lstm": {"dim": True, "projection_dim": 1}}, "lstm.dim: expected an integer, got true"),
         (small_options(lstm={"n_layers": 10**12}), "lstm.n_layers: must be at most 1000, got 1000000000000"),
-        (small_options(batch_size=parse_json("9" * 20)), "batch_size: must be at most 1048576, got 1000"),
+        (small_options(batch_size=parse_json("9" * 20)), "batch_size: must be at most 1048576, got 9999"),
         (small_options(n_epochs=parse_json("9" * 20)), "n_epochs: must be at most 9223372036854775807, got"),
         (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected at least one pair"),
         (small_options(char_cnn={"filters": [[1, 2, 3]]}), "char_cnn.filters[0]: expected a list of 2, got"),

@@ -1,6 +1,5 @@
 """``bilm vocab``."""
 
-from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def build(
     With --ray, several processes count, by default with one CPU each, and the text may be a URL.
     """
     flags.check_texts(ray, *train_prefix)
-    from bilm.data.corpus import describe_blank_lines, read_sentences
+    from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
     from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
     failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
@@ -55,10 +54,8 @@ def build(
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
-            # "\n" counts sentences and "" counts blank lines; no word equals them.
-            sentences = (words for file in files for words in read_sentences(file, True))
-            counted = Counter(chain.from_iterable([*words, "\n"] if words else [""] for words in sentences))
-            n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
+            counted = count_words(words for file in files for words in read_sentences(file, True))
+            n_sentences, n_blank = take_lines(counted)
         else:
             from bilm.ray import jobs
 
