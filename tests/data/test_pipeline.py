@@ -180,8 +180,7 @@ def assert_same(batches, others):
         assert one.position.place.sentence == other.position.place.sentence
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(
     corpora,
     st.fixed_dictionaries(

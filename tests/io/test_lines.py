@@ -13,7 +13,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bilm.data.corpus import count_corpus, read_sentences
@@ -38,6 +38,7 @@ small_blocks = pytest.mark.parametrize("block", [3, 1 << 20])
 
 
 @settings(deadline=None)
+@example("a\r\nb\r", 2)
 @given(st.text(st.sampled_from("ab \t\n\r\x85\x0b\u2028é雪😀\ufeff"), max_size=40), st.integers(1, 9))
 def test_lines_are_those_of_text_mode_whatever_the_block(tmp_path_factory, text, block):
     path = write(tmp_path_factory.mktemp("lines") / "text", text)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import tomllib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +114,13 @@ def test_every_problem_is_named_at_once():
 )
 def test_wrong_values(values, problem):
     assert any(found.startswith(problem) for found in problems_of(values)), problems_of(values)
+
+
+def test_whole_floats_and_numbers_of_numpy_are_integers():
+    values = {"batch_size": 3.0, "n_epochs": np.int64(2), "lstm": {"dim": 8.0, "projection_dim": np.int32(4)}}
+    options = Options.from_json(values)
+    assert json.dumps(options.to_json()["lstm"]).startswith('{"dim": 8, "projection_dim": 4,')
+    assert (type(options.batch_size), type(options.n_epochs)) == (int, int)
 
 
 def test_options_check_themselves():
@@ -277,7 +285,10 @@ def test_what_is_written_in_toml_is_read_as_it_was(values):
     assert tomllib.loads("\n".join(toml_lines(values))) == values
 
 
-def test_options_of_a_dump_are_of_both_directions_unless_they_deny_it(tmp_path):
+def test_options_of_a_dump_have_both_directions_unless_they_deny_it(tmp_path):
+    for changes, bidirectional in (({}, False), ({"char_cnn": {"n_characters": 262}}, True)):
+        values = small_options(bidirectional=None, **changes)
+        assert load_options(write_json(tmp_path / "any.json", values)).bidirectional is bidirectional
     for bidirectional in (True, False):
         options = Options.from_json(small_options(bidirectional=bidirectional))
         file = write_json(tmp_path / "options.json", options.to_inference_json())
