@@ -63,7 +63,7 @@ def test_text_of_another_kind_is_refused(text):
         bilm.test(text, "run")
 
 
-def test_a_run_is_no_text(tmp_path):
+def test_run_is_refused_as_text(tmp_path):
     (tmp_path / "run").mkdir()
     for name in ("checkpoint", "model.ckpt-400.index"):
         (tmp_path / "run" / name).touch()
@@ -91,7 +91,7 @@ def test_counts(tmp_path, monkeypatch, block):
     )
 
 
-def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
+def test_shared_sentences_are_counted(tmp_path):
     heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
     text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
     counts = corpus.count_corpus([text, text], WORDS, heldout)
@@ -100,7 +100,7 @@ def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
-def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatch, block):
+def test_unknown_word_without_unk_is_named(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     vocab = Vocabulary.from_words(["<S>", "</S>", "a", "b"])
     known = write(tmp_path / "1", "a b\na\n")
@@ -110,13 +110,13 @@ def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatc
         corpus.count_corpus([known, other], vocab)
 
 
-def test_an_empty_corpus_is_refused(tmp_path):
+def test_empty_corpus_is_refused(tmp_path):
     files = [write(tmp_path / f"empty-{k}", "\n \n") for k in range(5)]
     with pytest.raises(DataError, match=r"no words in .*empty-0.* and 2 more: the corpus is empty"):
         corpus.count_corpus(files, WORDS)
 
 
-def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
+def test_record_round_trip(tmp_path, monkeypatch):
     path = write(tmp_path / "text", "a b d\n\nc\n")
     monkeypatch.chdir(tmp_path)
     counts = corpus.count_corpus(["text"], WORDS)
@@ -135,7 +135,7 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
-def test_a_damaged_record(record):
+def test_damaged_record_is_refused(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
         corpus.recorded_counts(record)
 
@@ -165,7 +165,7 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
     ],
 )
-def test_doubts_about_a_text(text, vocabulary, doubt, tmp_path):
+def test_doubts(text, vocabulary, doubt, tmp_path):
     counts = corpus.count_corpus([write(tmp_path / "text", text)], vocabulary)
     told = [*corpus.doubts(counts, vocabulary)]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

@@ -28,7 +28,7 @@ def problems_of(values):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_options_of_bilm_tf_survive_a_round_trip(variant):
+def test_bilm_tf_options_round_trip(variant):
     path = GOLDEN / variant / "final" / "options.json"
     theirs, options = json.loads(path.read_text()), load_options(path)
     ours = options.to_json()
@@ -36,7 +36,7 @@ def test_options_of_bilm_tf_survive_a_round_trip(variant):
     assert Options.from_json(ours).to_json() == ours
 
 
-def test_both_numbers_of_characters_are_accepted():
+def test_n_characters_may_be_262():
     training = Options.from_json(small_options())
     assert training == Options.from_json(small_options(char_cnn={"n_characters": 262}))
     assert training.to_json()["char_cnn"]["n_characters"] == 261
@@ -65,7 +65,7 @@ def test_json_round_trip(dim, n_layers, clip, flags, filters, activation, dropou
     assert Options.from_json(written) == dataclasses.replace(options, learning_rate=0.2)
 
 
-def test_every_problem_is_named_at_once():
+def test_problems_are_listed_together():
     values = small_options(batch_size="many", dropout=1.5, lstm={"cell_clip": -1}, unrol_steps=3)
     values["char_cnn"] |= {"activation": "gelu", "n_characters": 260}
     assert sorted(problem.partition(",")[0] for problem in problems_of(values)) == [
@@ -116,7 +116,7 @@ def test_wrong_values(values, problem):
     assert any(found.startswith(problem) for found in problems_of(values)), problems_of(values)
 
 
-def test_whole_floats_and_numbers_of_numpy_are_integers():
+def test_whole_floats_become_integers():
     values = {"batch_size": 3.0, "n_epochs": np.int64(2), "lstm": {"dim": 8.0, "projection_dim": np.int32(4)}}
     options = Options.from_json(values)
     assert json.dumps(options.to_json()["lstm"]).startswith('{"dim": 8, "projection_dim": 4,')
@@ -139,7 +139,7 @@ def test_options_check_themselves():
     assert Options(LSTMOptions(8, 4), optimizer="muon").optimizer is Optimizer.MUON
 
 
-def test_learning_rate_is_the_own_of_the_optimizer():
+def test_learning_rate_defaults_to_the_optimizers():
     muon = Optimizer.MUON
     options = (
         Options(LSTMOptions(8, 4), optimizer=muon),
@@ -153,7 +153,7 @@ def test_learning_rate_is_the_own_of_the_optimizer():
     assert dataclasses.replace(given, optimizer=muon).step_size == 0.3
 
 
-def test_values_of_published_files_are_read_as_allennlp_reads_them():
+def test_published_values_are_read():
     published = small_options(lstm={"cell_clip": 0, "proj_clip": 0.0, "use_skip_connections": "true"})
     options = Options.from_json(published)
     assert options.to_inference_json()["lstm"] == published["lstm"] | {
@@ -169,7 +169,7 @@ def test_unknown_keys_are_refused_or_collected():
     assert options == Options.from_json(small_options()) and sorted(unknown) == ["comment", "lstm.dimm"]
 
 
-def test_options_of_an_earlier_version_are_ignored_with_a_warning_of_their_values(caplog):
+def test_dropped_options_are_ignored(caplog):
     gone = {"type_dropout": 0.0, "weight_dropout": 0, "weight_averaging": None}
     for refuse_unknown in (True, False):
         known = Options.from_json(small_options()), []
@@ -204,13 +204,13 @@ def test_values_by_dotted_key():
         *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
     ],
 )
-def test_unknown_key_has_a_hint_where_one_helps(key, hint):
+def test_unknown_key_has_a_hint(key, hint):
     with pytest.raises(OptionsError) as caught:
         Options.from_json(small_options()).with_values({key: 1})
     assert str(caught.value) == f"invalid options:\n  {key!r}: unrecognised option{hint}"
 
 
-def test_counts_in_a_file_belong_to_another_text_and_vocabulary(tmp_path):
+def test_counts_in_a_file_are_ignored(tmp_path):
     values = small_options(n_tokens_vocab=793471, n_train_tokens=768648884)
     options = choose_options(None, write_json(tmp_path / "options.json", values))
     assert options == Options.from_json(small_options())
@@ -225,7 +225,7 @@ def test_presets_have_the_published_shapes():
     assert {PRESETS[name].char_cnn.n_filters for name in shapes} == {2048}
 
 
-def test_sampling_ends_where_the_sample_is_the_vocabulary():
+def test_sampling_needs_a_larger_vocabulary():
     options = Options.from_json(small_options(n_tokens_vocab=17))
     assert options.use_sampling
     assert not dataclasses.replace(options, n_tokens_vocab=16).use_sampling
@@ -281,11 +281,11 @@ TOML = st.recursive(
 
 
 @given(st.dictionaries(KEYS, TOML))
-def test_what_is_written_in_toml_is_read_as_it_was(values):
+def test_toml_round_trip(values):
     assert tomllib.loads("\n".join(toml_lines(values))) == values
 
 
-def test_options_of_a_dump_have_both_directions_unless_they_deny_it(tmp_path):
+def test_dump_options_are_bidirectional(tmp_path):
     for changes, bidirectional in (({}, False), ({"char_cnn": {"n_characters": 262}}, True)):
         values = small_options(bidirectional=None, **changes)
         assert load_options(write_json(tmp_path / "any.json", values)).bidirectional is bidirectional

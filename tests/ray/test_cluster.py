@@ -16,7 +16,7 @@ from bilm.ray.cluster import Cluster, errors_of_workers  # noqa: E402
 MODEL = ("--model", GOLDEN / "char" / "weights.hdf5")
 
 
-def test_what_is_refused(tmp_path):
+def test_wrong_values_are_refused(tmp_path):
     for address in ("text.txt", "", "host", "http://host:1"):
         with pytest.raises(OptionsError, match="is not an address"):
             Cluster(address)
@@ -45,12 +45,12 @@ def test_what_is_refused(tmp_path):
         (Cluster(), {"CPU": 64, "GPU": 8}, False, (63, 1, 0, 0.99)),
     ],
 )
-def test_room_for_workers(cluster, resources, has_model, expected):
+def test_workers_fit_the_cluster(cluster, resources, has_model, expected):
     found = cluster.workers(resources, has_model)
     assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
 
 
-def test_no_ray(monkeypatch, tmp_path):
+def test_missing_ray_is_told(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.startswith("bilm.ray")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -58,7 +58,7 @@ def test_no_ray(monkeypatch, tmp_path):
     assert message == "--ray needs Ray: pip install 'ray[data,train]'"
 
 
-def test_a_cluster_that_does_not_answer(tmp_path):
+def test_silent_cluster_is_told(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer(tmp_path):
         assert "\n" not in message and f"the Ray cluster {address} cannot be reached" in message
 
 
-def test_errors_of_workers_are_those_that_they_raised():
+def test_worker_errors_are_unwrapped():
     advice = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\nTo change: nothing"
     wrapped = ray.exceptions.RayTaskError("f", "traceback", DataError(f"a.txt: line 2{advice}"))
     for error in (wrapped, wrapped.as_instanceof_cause()):
