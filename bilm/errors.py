@@ -10,16 +10,30 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
 class BilmError(Exception):
-    """Base class of errors caused by input, options or files, never by a bug in the package."""
+    """Base class of errors caused by input, options or files, never by a bug in the package.
+
+    Attributes:
+        problems: the problems that an error about several lists, one string each.
+    """
+
+    problems: Sequence[str] = ()
 
     __init__ = Exception.__init__  # lets TensorFlow raise them unchanged out of a graph
+
+    @classmethod
+    def listing(cls, head: str, problems: Iterable[str]) -> Self:
+        """Return an error that lists problems below a line."""
+        problems = tuple(problems)
+        error = cls(f"{head}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        error.problems = problems
+        return error
 
 
 class OptionsError(BilmError, ValueError):

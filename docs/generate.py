@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import main
-from bilm.io.json import Bounds
+from bilm.io.json_objects import Bounds
 from bilm.options import Options
 from bilm.options.parameters import Choice, parameters
 from docs import python_api

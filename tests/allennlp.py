@@ -5,7 +5,7 @@ import tarfile
 
 import numpy as np
 
-from bilm.options.file import load_inference_options
+from bilm.options.options_file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from tests.distributed import OPTIONS, WEIGHTS

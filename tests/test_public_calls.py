@@ -30,7 +30,7 @@ REFUSED = {
     ),
     "no text of a dataset": (
         lambda run: bilm.LMDataset([""], bilm.Vocabulary(VOCAB)),
-        r"`text` is \[''\]; expected files",
+        r"`filepattern` is \[''\]; expected files",
     ),
     "a boolean in place of a step": (
         lambda run: bilm.RunDirectory.open(run).choose(True),
@@ -99,7 +99,9 @@ def test_predict_refuses_words(trained):
 def test_natural_arguments_work(trained):
     run = bilm.RunDirectory.open(trained)
     assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
-    settings = TrainingSettings.of({"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}})
+    settings = TrainingSettings.from_arguments(
+        {"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}}
+    )
     options = Options.from_json(smallest_options(batch_size=np.int16(4))).with_values(settings.values)
     assert (settings.max_steps, options.lstm.dim, options.batch_size) == (3, 4, 4)
     assert {type(value) for value in (settings.max_steps, options.lstm.dim, options.batch_size)} == {int}

@@ -14,7 +14,8 @@ import numpy as np
 from bilm.analysis.pictures import Picture, Series, Style, View, as_number, is_logarithmic, n_points
 from bilm.errors import DataError
 from bilm.io import PathLike, messages
-from bilm.run_directory.records import METRICS_FILE, HeldoutRecord, Metrics, TrainRecord, read_metrics
+from bilm.io.run_files import METRICS_FILE
+from bilm.run_directory.records import HeldoutRecord, Metrics, TrainRecord, read_metrics
 
 Record = TrainRecord | HeldoutRecord
 

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 
 from bilm.errors import BilmError, OptionsError, WeightsError
-from bilm.io import PathLike, messages
+from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import model_source, records
 from bilm.weights import distribution, hdf5_file, names
@@ -67,7 +67,7 @@ def _describe_run(path: Path) -> Description:
         }
         for prefix, its_step in prefixes.items()
     ]
-    metrics_file, calls_file = path / records.METRICS_FILE, path / records.CALLS_FILE
+    metrics_file, calls_file = path / run_files.METRICS_FILE, path / run_files.CALLS_FILE
     metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
     calls = records.read_calls(calls_file) if calls_file.exists() else ()
     last, heldout, best = metrics.last, metrics.heldout, metrics.best
@@ -92,7 +92,7 @@ def _describe_run(path: Path) -> Description:
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
         f"{sampled if options.use_sampling else 'full softmax'}, "
-        f"{options.optimizer.value} {options.learning_rate:g}, dropout {options.dropout:g}",
+        f"{options.optimizer.value} {options.step_size:g}, dropout {options.dropout:g}",
         "checkpoints:" if checkpoints else "checkpoints: none yet",
     ]
     for checkpoint in checkpoints:
@@ -135,8 +135,7 @@ def _describe_weights(path: Path) -> Description:
     try:
         hdf5_file.check_arrays(shapes, names.weight_names(options), source)
     except WeightsError as error:
-        problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
-        raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None
+        raise WeightsError.listing(f"{source}: the arrays do not form a biLM", error.problems) from None
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:
         try:

@@ -55,13 +55,19 @@ def portable() -> Iterator[None]:
         is_portable.reset(token)
 
 
-def use_threads(n: int) -> None:
-    """Choose the number of TensorFlow's threads, before it is imported.
+def cores_of_an_operation(n_cores: int) -> int:
+    """Return on how many cores TensorFlow runs an operation: one of two, all of any other number.
 
-    Two run the two directions of the biLM at the same time, as the command does; more divide each operation.
+    Two cores run the two directions of the biLM at the same time, which is faster than to divide the
+    operations of both.
     """
-    within, across = (1, 2) if n == 2 else (n, 1)
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(across)}
+    return 1 if n_cores == 2 else n_cores
+
+
+def use_threads(n: int) -> None:
+    """Choose the number of TensorFlow's threads, before it is imported; see `cores_of_an_operation`."""
+    within = cores_of_an_operation(n)
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(n // within)}
 
 
 def multiplies_bfloat16() -> bool:

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
-from bilm.io import STDIN, is_url, json, lines, shards
+from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.options.parameters import Choice, Parameter
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def key_and_value(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise OptionsError(f"{text!r:.80} is not KEY=VALUE")
     try:
-        return key, json.parse_json(value)
+        return key, json_objects.parse_json(value)
     except ValueError:
         return key, value
 

@@ -28,7 +28,10 @@ _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
 class CommandGroup(click.Group):
-    """A group whose commands refuse their own flags as values: ``--save-dir $UNSET --resume``."""
+    """A group whose commands take no word that begins with ``--`` for a value.
+
+    Such a word follows an empty variable: ``--save-dir $UNSET --resume``.
+    """
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -41,16 +44,15 @@ class CommandGroup(click.Group):
         name, command, words = super().resolve_command(ctx, args)
         if command is None or ctx.resilient_parsing:
             return name, command, words
-        own = click.Context(command, parent=ctx, info_name=name)
-        options = [option for option in command.get_params(own) if isinstance(option, click.Option)]
-        flags = {flag: option for option in options for flag in (*option.opts, *option.secondary_opts)}
-        typed = [*map(ctx.token_normalize_func or str, itertools.takewhile("--".__ne__, words))]
-        for flag, value in itertools.pairwise(typed):
-            if value in flags and flag in flags and not flags[flag].is_flag:
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        with_value = {flag for option in options if not option.is_flag for flag in option.opts}
+        normalize = ctx.token_normalize_func or str
+        for flag, value in itertools.pairwise(itertools.takewhile("--".__ne__, words)):
+            if value.startswith("--") and normalize(flag) in with_value:
                 problem = (
                     f"Option '{flag}' requires an argument, and {value} is an option; is a variable unset?"
                 )
-                raise click.BadOptionUsage(flag, problem, own)
+                raise click.BadOptionUsage(flag, problem, click.Context(command, ctx, name))
         return name, command, words
 
 

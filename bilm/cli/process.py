@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from bilm.backend.settings import LIBRARIES
+from bilm.backend.settings import LIBRARIES, cores_of_an_operation
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
@@ -35,8 +35,7 @@ def import_tensorflow() -> None:
 
     Keras runs on TensorFlow, whatever KERAS_BACKEND says. TensorFlow allocates GPU memory as needed instead
     of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH is set, and multiplies in float32 instead of TF32, which
-    `--precision tf32` enables. On two cores each operation runs on one, unless TF_NUM_INTRAOP_THREADS is set:
-    the two directions run at the same time, which is faster than to divide the operations of both.
+    `--precision tf32` enables. TF_NUM_INTRAOP_THREADS, if it is set, replaces `cores_of_an_operation`.
     """
     chosen = os.environ.get("KERAS_BACKEND", "tensorflow")
     if chosen != "tensorflow" and "keras" not in sys.modules:  # Keras reads it on import
@@ -44,8 +43,9 @@ def import_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()) == 2:
-        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        n_cores = len(os.sched_getaffinity(0))
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(n_cores)))
     importlib.import_module("bilm.backend.keras_backend")
     import tensorflow as tf
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from bilm.errors import DataError, VocabularyError, checked
 from bilm.io import PathLike
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS
 
 
 class Batcher:

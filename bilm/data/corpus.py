@@ -16,11 +16,11 @@ import numpy as np
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
-from bilm.io.json import Bounds, Count, JsonObject
+from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
-from bilm.vocabulary.file import describe_disorder, describe_marks
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import describe_disorder, describe_marks
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -39,6 +39,23 @@ def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[st
         words = line.split()
         if words or keep_blank:
             yield words
+
+
+_SENTENCE, _BLANK = "\n", ""  # counted with the words; no word equals them
+
+
+def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count words, sentences and blank lines, which `take_lines` takes from the counts.
+
+    Args:
+        sentences: words of each sentence; none for a blank line.
+    """
+    return Counter(chain.from_iterable([*words, _SENTENCE] if words else [_BLANK] for words in sentences))
+
+
+def take_lines(counts: Counter[str]) -> tuple[int, int]:
+    """Remove the numbers of sentences and of blank lines from counts of `count_words`, and return them."""
+    return counts.pop(_SENTENCE, 0), counts.pop(_BLANK, 0)
 
 
 _SAMPLE_LINES = 2000
@@ -214,7 +231,7 @@ class Text:
 
 
 def read_text(
-    patterns: PathLike | Iterable[PathLike],
+    patterns: Sequence[str],
     argument: str,
     vocabulary: Vocabulary,
     resources: ExitStack,
@@ -233,10 +250,9 @@ def read_text(
 
     Raises:
         CheckpointError: the record is damaged.
-        OptionsError: `patterns` has a wrong type.
         DataError: the text cannot be read, is empty, or differs from the record.
     """
-    files = resources.enter_context(input_files(patterns, argument))
+    files = resources.enter_context(input_files(patterns))
     if record is None:
         counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
         return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))

@@ -4,13 +4,13 @@ Training and evaluation use `bilm.data.pipeline`, which has the same tokens in a
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from bilm.data.corpus import read_sentences
 from bilm.errors import DataError, OptionsError, checked, require_positive
-from bilm.io import PathLike
+from bilm.io import PathLike, as_patterns
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -35,7 +35,8 @@ class LMDataset:
         shuffle_on_load: shuffle the sentences of a shard, which is then held in memory.
 
     Attributes:
-        filepattern: as in Args, like `vocab`, `reverse`, `test` and `shuffle_on_load`.
+        filepattern: the patterns, a tuple of strings.
+        vocab: as in Args, like `reverse`, `test` and `shuffle_on_load`.
         max_word_length: characters of a word; None for a word-level vocabulary.
 
     Raises:
@@ -53,14 +54,14 @@ class LMDataset:
     @checked
     def __init__(
         self,
-        filepattern: PathLike | Sequence[PathLike],
+        filepattern: PathLike | Iterable[PathLike],
         vocab: Vocabulary,
         reverse: bool = False,
         test: bool = False,
         shuffle_on_load: bool = False,
     ) -> None:
-        self._files = [file.absolute() for file in find_files(filepattern)]  # read again and again
-        self.filepattern, self.vocab = filepattern, vocab
+        self.filepattern, self.vocab = as_patterns(filepattern, "filepattern"), vocab
+        self._files = [file.absolute() for file in find_files(self.filepattern)]  # read again and again
         self.max_word_length = vocab.max_word_length if isinstance(vocab, UnicodeCharsVocabulary) else None
         self.reverse, self.test, self.shuffle_on_load = reverse, test, shuffle_on_load
         self._random = random.Random(random.getrandbits(64))
@@ -124,13 +125,13 @@ class BidirectionalLMDataset(LMDataset):
     @checked
     def __init__(
         self,
-        filepattern: PathLike | Sequence[PathLike],
+        filepattern: PathLike | Iterable[PathLike],
         vocab: Vocabulary,
         test: bool = False,
         shuffle_on_load: bool = False,
     ) -> None:
         super().__init__(filepattern, vocab, False, test, shuffle_on_load)
-        self._backward = LMDataset(filepattern, vocab, True, test, shuffle_on_load)
+        self._backward = LMDataset(self.filepattern, vocab, True, test, shuffle_on_load)
         self._backward._random.setstate(self._random.getstate())
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:

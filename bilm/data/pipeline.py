@@ -21,9 +21,9 @@ import numpy as np
 from bilm.data import stream
 from bilm.io import PathLike
 from bilm.options import CharCNNOptions, Options
-from bilm.vocabulary import file, vocabulary
+from bilm.vocabulary import vocabulary, vocabulary_file
 
-_MARKS = {vocabulary.BEGIN_SENTENCE: file.BOS, vocabulary.END_SENTENCE: file.EOS}
+_MARKS = {vocabulary.BEGIN_SENTENCE: vocabulary_file.BOS, vocabulary.END_SENTENCE: vocabulary_file.EOS}
 
 
 class Rows:
@@ -41,16 +41,17 @@ class Rows:
         vocab: vocabulary.Vocabulary,
         unfinished: Sequence[stream.Unfinished | None],
     ) -> None:
-        begun = [row or stream.Unfinished("", 1) for row in unfinished]
+        n_rows = len(unfinished)
         self._blocks = iter(blocks)
         self._vocab = vocab
-        self._current = np.arange(len(begun))
-        self._offsets = np.array([row.offset for row in begun], np.int64)
-        self._following = len(begun)
+        self._current = np.arange(n_rows)
+        # A row without a sentence has read one without words.
+        self._offsets = np.array([row.offset if row else 1 for row in unfinished], np.int64)
+        self._following = n_rows
         self._firsts: list[int] = []  # number of each block's first sentence in `_sentences`
         self._places: list[stream.Place] = []  # their places
         self._sentences: stream.Sentences  # the current sentences of the rows, then the following ones
-        self._set_sentences(stream.encode_sentences((row.text for row in begun), vocab))
+        self._set_sentences(stream.encode_sentences((row.text if row else "" for row in unfinished), vocab))
         self._await_one()
 
     def _set_sentences(self, sentences: stream.Sentences) -> None:

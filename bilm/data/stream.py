@@ -8,16 +8,16 @@ from typing import Annotated
 import numpy as np
 
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike, json
+from bilm.io import PathLike, json_objects
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
-from bilm.vocabulary.file import EOS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary_file import EOS
 
 _ENCODE_TOKENS = 1 << 13  # looked up at a time; their strings fit in the processor's cache
 
 
-_Number = Annotated[int, json.Bounds(least=0, below=1 << 62)]
+_Number = Annotated[int, json_objects.Bounds(least=0, below=1 << 62)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +76,18 @@ class Unfinished:
     Attributes:
         text: words of the sentence, separated by spaces.
         offset: number of inputs already read, including ``<S>``; from 1 to the number of words.
+
+    Raises:
+        DataError: the offset is beyond the words.
     """
 
     text: str
-    offset: Annotated[int, json.Bounds(least=1)]
+    offset: Annotated[int, json_objects.Bounds(least=1)]
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
-        n_words = len(self.text.split())
-        return [f"offset: must be at most the {n_words} words of the text"] if self.offset > n_words else []
+    def __post_init__(self) -> None:
+        if self.offset > (n_words := len(self.text.split())):
+            problem = f"offset: must be at most the {n_words} words of the text"
+            raise DataError.listing("invalid position", [problem])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from bilm.io import PathLike
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.options import Options, file
+from bilm.options import Options
+from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs import dump_weights as dumping
 from bilm.runs.reporter import DumpResult
@@ -113,7 +114,7 @@ class Elmo(keras.layers.Layer):
         elif isinstance(options_file, Mapping):
             options = Options.from_json({"bidirectional": True} | dict(options_file))
         else:
-            options = file.load_inference_options(cast("str | Path", options_file))
+            options = load_inference_options(cast("str | Path", options_file))
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)

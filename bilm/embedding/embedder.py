@@ -18,7 +18,8 @@ from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
 from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
-from bilm.options import Precision, file
+from bilm.options import Precision
+from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.weights import distribution, hdf5_file
@@ -405,7 +406,7 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = file.load_inference_options(options_file).char_cnn is None
+    by_word = load_inference_options(options_file).char_cnn is None
     if vocab_file is not None:
         Vocabulary(vocab_file)  # a wrong path is an error, as in bilm-tf
     embedder = ElmoEmbedder(

@@ -22,7 +22,7 @@ import numpy as np
 from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike, atomic, background, messages, outputs
-from bilm.io.json import changes, parse_json
+from bilm.io.json_objects import changes, parse_json
 from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ def embed_file(
         new_parts = _write_parts(embedded, outfile, settings, report, callback)
         for path in chain([part.path for part in parts], new_parts):
             with _failures_named(outfile), h5py.File(path) as source:
-                atomic.require_room(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
+                atomic.require_disk_space(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
                     if key not in text.index_names:
                         source.copy(key, file, key)
         with _failures_named(outfile):
             index = json.dumps(text.index)
-            atomic.require_room(temporary.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+            atomic.require_disk_space(temporary.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
             for name in text.index_names:
                 file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
             _write_attributes(file, settings, text.n_lines, text.digest)
@@ -392,7 +392,7 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
     n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
     with _failures_named(outfile):
         atomic.make_own(directory, outfile)
-        atomic.require_room(directory, n_bytes + _EXTRA_BYTES)
+        atomic.require_disk_space(directory, n_bytes + _EXTRA_BYTES)
         unfinished = directory / _UNFINISHED
         try:
             with h5py.File(unfinished, "w") as file:

@@ -18,8 +18,8 @@ from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.encoder import States
-from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import BOS, EOS
 
 _Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from bilm.errors import ArgumentError
 
@@ -17,19 +18,21 @@ def is_url(path: PathLike) -> bool:
     return "://" in os.fspath(path)
 
 
-def as_patterns(text: PathLike | Iterable[PathLike], argument: str = "text") -> tuple[PathLike, ...]:
-    """Return one or several patterns of files as a tuple.
+def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str, ...]:
+    """Return the patterns of the files of a text as strings; called once by each function that takes a text.
 
     Args:
-        text: a file, directory or glob, or several.
+        text: a file, directory or glob, or several, such as a generator or an array of NumPy.
         argument: name of the argument, for errors.
 
     Raises:
         ArgumentError: `text` has another type, or a pattern is empty.
     """
-    patterns = (text,) if isinstance(text, str | os.PathLike) else text
-    patterns = tuple(patterns) if isinstance(patterns, Iterable) else (None,)
+    try:
+        patterns: tuple[Any, ...] = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
+    except TypeError:
+        patterns = (None,)
     for pattern in patterns:
         if not isinstance(pattern, str | os.PathLike) or pattern == "":
             raise ArgumentError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")
-    return patterns
+    return tuple(str(os.fsdecode(pattern)) for pattern in patterns)

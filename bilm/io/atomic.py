@@ -333,7 +333,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def require_room(directory: Path, n_bytes: int) -> None:
+def require_disk_space(directory: Path, n_bytes: int) -> None:
     """Raise the system's error for a full disk early: HDF5 crashes if the disk fills up as it closes a file.
 
     Args:

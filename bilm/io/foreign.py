@@ -1,4 +1,4 @@
-"""Recognition of other programs' files, and of training runs, for error messages with a remedy.
+"""Recognition of other programs' files, for error messages with a remedy.
 
 Files are recognised by their names, the names in their directory or archive, and their first bytes.
 """
@@ -75,7 +75,7 @@ def what_it_is(path: str | Path) -> str | None:
     path = Path(path)
     try:
         if path.is_dir():
-            return of_names(os.listdir(path))
+            return describe_names(os.listdir(path))
         if not path.is_file():  # a pipe can be read only once, and may block
             return None
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def what_it_is(path: str | Path) -> str | None:
     except OSError:
         return None
     if head.startswith(ZIP_MAGIC):
-        return of_names([path.name]) or _ARCHIVE.format("ZIP")
+        return describe_names([path.name]) or _ARCHIVE.format("ZIP")
     if path.name.endswith(TAR_ENDINGS):
         return _ARCHIVE.format("tar")
     for start, description in _BY_START.items():
@@ -92,18 +92,7 @@ def what_it_is(path: str | Path) -> str | None:
     return None
 
 
-def part_of_a_run(path: str | Path) -> str | None:
-    """Describe a run directory, or the prefix of a checkpoint, and how to give it; None for other paths."""
-    directory, name = os.path.split(path)
-    step = name.removeprefix("model.ckpt-")
-    if step.isdecimal() and os.path.isfile(f"{path}.index"):
-        return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
-    if any(os.path.isfile(os.path.join(path, name)) for name in ("checkpoint", "bilm-run.json")):
-        return f"a run directory, given as `model` {path}"
-    return None
-
-
-def of_names(names: Iterable[str]) -> str | None:
+def describe_names(names: Iterable[str]) -> str | None:
     """Describe a directory or archive with files of these names, as `what_it_is`."""
     present = [PurePosixPath(name).name for name in names]
     for pattern, description in _BY_NAME.items():

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike, foreign, shards
+from bilm.io import PathLike, shards
+from bilm.io.run_files import part_of_a_run
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 8  # enough for all formats
@@ -47,7 +48,7 @@ def _named_failures(name: str) -> Iterator[None]:
     except failures as error:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
     except OSError as error:
-        run = foreign.part_of_a_run(name)
+        run = part_of_a_run(name)
         raise DataError(f"{name}: {f'is {run}' if run else error.strerror or error}") from error
     except MemoryError as error:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
@@ -142,8 +143,8 @@ class NotText(DataError):
         message: description of the problem, and a remedy.
     """
 
-    line: int
-    message: str
+    line: int = 0
+    message: str = ""
 
 
 def _not_text(name: str, line: int, message: str) -> NotText:

@@ -1,32 +1,14 @@
 """Checks of paths before work begins, so that no input is overwritten and no device is read."""
 
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import BilmError, DataError
 from bilm.io import STDIN, PathLike, messages
-
-_RUN_FILE = re.compile(
-    r"checkpoint|model\.ckpt-[0-9]{1,18}\.(index|meta|data-[0-9]{5}-of-[0-9]{5})|options\.json"
-    r"|vocab\.txt(\.sha256)?|(metrics|calls)\.jsonl|run\.toml|diverged-[0-9]+(-[0-9]+)?\.txt"
-    r"|events\.out\.tfevents\..+\.bilm|bilm-run\.json|bilm\.lock"
-)
-
-
-def run_files(path: Path) -> list[Path]:
-    """Return the files of a directory that are named as files of a run, of bilm or bilm-tf.
-
-    The list is empty if the directory does not exist.
-    """
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(file for file in path.iterdir() if _RUN_FILE.fullmatch(file.name))
-    return []
-
+from bilm.io.run_files import is_run_file, run_files
 
 _KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
@@ -158,7 +140,7 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
             if _identity(file) in own:
                 name = "standard input" if isinstance(file, int) else "it" if str(file) == str(path) else file
                 raise DataError(f"{path}: {name} is an input and would be lost; give another name")
-        if directory and _RUN_FILE.fullmatch(target.name):
+        if directory and is_run_file(target.name):
             if _identity(target.parent) == _identity(directory):
                 raise DataError(f"{path}: is the name of a file of the run; give another name")
 

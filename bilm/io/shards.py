@@ -2,7 +2,6 @@
 
 import glob
 import io
-import logging
 import os
 import sys
 import tempfile
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bilm.errors import DataError
-from bilm.io import STDIN, PathLike, as_patterns, foreign, messages, outputs
+from bilm.io import STDIN, PathLike, messages, outputs
+from bilm.io.run_files import part_of_a_run
 
 _BLOCK_BYTES = 1 << 20
 
@@ -141,13 +141,13 @@ def read_shard(path: Path) -> Shard:
     return shards[0]
 
 
-def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
+def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
-        patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
-            without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
-            not read as a glob, even if it contains ``*?[``.
+        patterns: a pattern is a file, a directory (its files except hidden ones, without subdirectories), or
+            a glob (``**`` crosses directories). The name of an existing file is not read as a glob, even if
+            it contains ``*?[``.
 
     Returns:
         The files, each once, in the order of the patterns and sorted within each pattern.
@@ -156,9 +156,9 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
         DataError: a pattern matches no file, or a directory is not readable.
     """
     found: dict[Path, None] = {}
-    for pattern in [os.fspath(pattern) for pattern in as_patterns(patterns)]:
+    for pattern in patterns:
         path = Path(pattern)
-        if (run := foreign.part_of_a_run(path)) is not None:
+        if (run := part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
             if path.is_dir():
@@ -177,8 +177,6 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
 
 _NAME = "standard input"
 _SUFFIX, _MARK = ".bilm-spool", ".bilm-spool/="
-_MUCH = 1 << 28  # bytes of a copy above which its place is logged
-_LOG = logging.getLogger(__name__)
 
 
 def name_of(path: PathLike) -> str:
@@ -193,9 +191,7 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 @contextmanager
-def input_files(
-    text: PathLike | Iterable[PathLike], argument: str = "text", stream: BinaryIO | None = None
-) -> Iterator[tuple[Path, ...]]:
+def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iterator[tuple[Path, ...]]:
     """Find the files of a text, with temporary copies in place of inputs that can be read only once.
 
     Such inputs are ``-``, which stands for standard input, and pipes: a shell's ``<(zcat text.gz)``,
@@ -204,8 +200,7 @@ def input_files(
     even if the process is killed. (A file called ``-`` is ``./-``.)
 
     Args:
-        text: one or several patterns of `find_files`; ``-`` at most once.
-        argument: name of the argument, for errors.
+        patterns: as for `find_files`; ``-`` at most once.
         stream: standard input; read to its end if there is a ``-``, otherwise not at all.
 
     Yields:
@@ -214,14 +209,12 @@ def input_files(
     Raises:
         DataError: ``-`` is repeated, a name is a device, or a stream is empty or cannot be read or copied; or
             as `find_files`.
-        OptionsError: `text` has a wrong type.
     """
-    names = [os.fspath(pattern) for pattern in as_patterns(text, argument)]
-    if names.count(STDIN) > 1:
-        raise DataError(f"{_NAME} ({STDIN}) was given {names.count(STDIN)} times; it can be read only once")
+    if (n_times := patterns.count(STDIN)) > 1:
+        raise DataError(f"{_NAME} ({STDIN}) was given {n_times} times; it can be read only once")
     with ExitStack() as stack:
         files: dict[str, Path] = {}
-        for name in filter(can_be_read_once, dict.fromkeys(names)):
+        for name in filter(can_be_read_once, dict.fromkeys(patterns)):
             if name == STDIN:
                 stream = stream or getattr(sys.stdin, "buffer", None) or io.BytesIO()  # may be missing
                 files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
@@ -231,7 +224,7 @@ def input_files(
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
-        yield find_files([files.get(name, name) for name in names])
+        yield find_files([str(files.get(name, name)) for name in patterns])
 
 
 def can_be_read_once(path: PathLike) -> bool:
@@ -258,11 +251,6 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
                 path.symlink_to(link)
             with path.open("wb") as file:
                 while block := _read(stream, name):
-                    if n_bytes < _MUCH <= n_bytes + len(block):
-                        _LOG.warning(
-                            "%s: is kept in %s, more than %d MiB so far; TMPDIR names another directory",
-                            *(name, tempfile.gettempdir(), _MUCH >> 20),
-                        )
                     n_bytes += file.write(block)
         except OSError as error:
             problem = f"{name} cannot be kept in a temporary file: {error.strerror or error}"

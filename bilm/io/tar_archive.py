@@ -38,17 +38,17 @@ class TarArchive:
                 if self._file.write(block) and self._file.tell() > most:
                     raise DataError(f"{path}: expands to more than {most:,} bytes; this is not a model")
         self._file.seek(0)
-        self.sizes: dict[str, int] = {}
-        self._starts: dict[str, int] = {}
+        self._members: dict[str, tarfile.TarInfo] = {}
         failures = messages.os_errors_as(DataError, f"{path}: the tar archive cannot be read", *_DAMAGE)
         with failures, tarfile.open(fileobj=self._file, mode="r:") as archive:
             for member in archive:
                 if member.size < 0:  # which some versions of Python follow for ever
                     raise ValueError("a size is negative")
                 if member.isreg() and not member.issparse():
-                    self.sizes[member.name], self._starts[member.name] = member.size, member.offset_data
+                    self._members[member.name] = member
+        self.sizes = {name: member.size for name, member in self._members.items()}
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file in the archive."""
-        self._file.seek(self._starts[name])
+        self._file.seek(self._members[name].offset_data)
         return self._file.read(self.sizes[name])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bilm.errors import DataError
-from bilm.io.messages import reason
+from bilm.io.messages import os_errors_as
 
 _ALWAYS = 1 << 26  # bytes, which fit in the memory of every machine
 _MOST_RATIO = 32  # for a text, or for weights with many zeros; deflate reaches 1,032
@@ -25,7 +25,7 @@ _ENCRYPTED = 1  # bit in the flags of a member
 
 # Exceptions of zipfile for damaged archives, depending on the place of the damage.
 _DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
     *(ValueError, LookupError, OverflowError, RuntimeError),
 )
 
@@ -57,13 +57,9 @@ class ZipArchive:
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                yield archive
-        except _DAMAGE as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{self.path}: the ZIP archive cannot be read: {reason(error)}") from error
+        subject = f"{self.path}: the ZIP archive cannot be read"
+        with os_errors_as(DataError, subject, *_DAMAGE), zipfile.ZipFile(self.path) as archive:
+            yield archive
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member, after a check of their checksum.

@@ -7,8 +7,8 @@ import tensorflow as tf
 from bilm.backend.keras_backend import backend, keras
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.lines import WHITE_SPACE
-from bilm.vocabulary.file import BOS, EOS
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
+from bilm.vocabulary.vocabulary_file import BOS, EOS
 
 
 def ids_of_words(words: tf.Tensor, lengths: tf.Tensor, width: int) -> tf.Tensor:

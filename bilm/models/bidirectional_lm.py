@@ -13,7 +13,8 @@ from bilm.io import messages
 from bilm.layers.scalar_mix import Named
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options, Precision, file
+from bilm.options import Options, Precision
+from bilm.options.options_file import load_inference_options
 from bilm.weights import distribution, hdf5_file, names
 
 
@@ -79,7 +80,7 @@ class BidirectionalLanguageModel:
         stateful: bool = False,
     ) -> None:
         require_flags(use_character_inputs=use_character_inputs, stateful=stateful)
-        options = file.load_inference_options(options_file)
+        options = load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)
             if embedding_weight_file is not None:

@@ -13,8 +13,8 @@ from bilm.io import PathLike, atomic, messages, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
-from bilm.vocabulary.file import UNK
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import UNK
 
 _FILES = re.compile(
     r"saved_model\.pb|fingerprint\.pb|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"

@@ -18,8 +18,8 @@ from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
 from bilm.options import CharCNNOptions, Options, Precision
-from bilm.vocabulary.file import SPECIAL_TOKENS
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights import distribution, hdf5_file, names
 
 _WORDS_AT_ONCE = 1 << 13

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds, Count, JsonObject, Positive, is_kind
-from bilm.io.messages import shown
+from bilm.io.json_objects import Bounds, Count, JsonObject, Positive, annotations
 from bilm.options.parameters import (
     REQUIRED,
     Activation,
@@ -47,19 +46,40 @@ _Factor = Annotated[float, Bounds(least=0, most=_HIGHEST)]
 _AboveZero = Annotated[float, Bounds(above=0, most=_HIGHEST)]
 
 
+class _Checked:
+    """Base class of options, which convert and check their values.
+
+    Raises:
+        OptionsError: values have another kind, are out of bounds, or contradict each other; lists them.
+    """
+
+    def __post_init__(self) -> None:
+        fields = JsonObject("", vars(self))
+        for name, annotation in annotations(type(self)).items():
+            object.__setattr__(self, name, fields.take(name, annotation))
+        if problems := fields.problems or self.contradictions():
+            raise OptionsError.listing("invalid options", problems)
+
+    def contradictions(self) -> list[str]:
+        """Return problems between values that are each valid alone."""
+        raise NotImplementedError
+
+
 @dataclasses.dataclass(frozen=True)
-class CharCNNOptions:
+class CharCNNOptions(_Checked):
     """Hyper-parameters of the character encoder."""
 
-    filters: tuple[tuple[int, int], ...] = parameter(
+    filters: tuple[tuple[_Size, _Size], ...] = parameter(
         REQUIRED, "pairs of filter width, in characters, and number of filters"
     )
     activation: Activation = parameter(Activation.RELU, "activation of the convolutions")
-    embedding_dim: int = parameter(16, "size of the character embeddings", key="embedding.dim")
+    embedding_dim: _Size = parameter(16, "size of the character embeddings", key="embedding.dim")
     max_characters_per_token: Annotated[int, Bounds(least=3, most=_LARGEST)] = parameter(
         50, "bytes read of each word, including its two marks; longer words are truncated"
     )
-    n_highway: int = parameter(0, "highway layers after the convolutions")
+    n_highway: Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] = parameter(
+        0, "highway layers after the convolutions"
+    )
 
     @property
     def n_filters(self) -> int:
@@ -84,6 +104,8 @@ class CharCNNOptions:
 
     def contradictions(self) -> list[str]:
         """Return problems between values that are each valid alone."""
+        if not self.filters:
+            return ["filters: expected at least one pair [width, number]"]
         if self.max_width <= self.max_characters_per_token:
             return []
         most = self.max_characters_per_token
@@ -106,7 +128,7 @@ class CharCNNOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTMOptions:
+class LSTMOptions(_Checked):
     """Hyper-parameters of the LSTM stack of one direction; ``projection_dim == dim`` means no projection."""
 
     dim: _Size = parameter(REQUIRED, "units of an LSTM cell")
@@ -121,6 +143,11 @@ class LSTMOptions:
         None, "clip the projected output to this; `null` or 0 for no clipping"
     )
     use_skip_connections: bool = parameter(False, "add the input of each layer but the first to its output")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("cell_clip", "proj_clip"):  # AllenNLP's 0 for no clipping
+            object.__setattr__(self, name, getattr(self, name) or None)
 
     @property
     def use_projection(self) -> bool:
@@ -138,10 +165,13 @@ class LSTMOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_Checked):
     """All hyper-parameters of a language model and its training.
 
     The fields are the keys of ``options.json``, which ``docs/options.md`` describes.
+
+    Raises:
+        OptionsError: values have another kind, are out of bounds, or contradict each other; lists them.
 
     Example:
         >>> from bilm.options import PRESETS
@@ -181,9 +211,9 @@ class Options:
         "in the file is ignored",
         shown="counted in the text",
     )
-    learning_rate: _AboveZero = flag(
-        0.2,
-        "step size of the optimizer. The default depends on it: "
+    learning_rate: _AboveZero | None = flag(
+        None,
+        "step size of the optimizer; by default the optimizer's own: "
         + ", ".join(f"`{choice.value}` {choice.default_learning_rate:g}" for choice in Optimizer),
     )
     dropout: _Share = flag(0.1, "dropout rate of the inputs of each LSTM layer and of the output of the last")
@@ -258,6 +288,12 @@ class Options:
         return 2 if self.bidirectional else 1
 
     @property
+    def step_size(self) -> float:
+        """The learning rate before its schedule: `learning_rate`, or by default the optimizer's own."""
+        default = self.optimizer.default_learning_rate
+        return default if self.learning_rate is None else self.learning_rate
+
+    @property
     def use_sampling(self) -> bool:
         """True if training samples the softmax, which needs a vocabulary larger than the sample."""
         vocabulary = self.n_tokens_vocab
@@ -288,9 +324,7 @@ class Options:
         if refuse_unknown:
             top.refuse_unknown(_ARGUMENTS)
         if top.problems:
-            raise OptionsError("invalid options:\n" + "\n".join(f"  {problem}" for problem in top.problems))
-        if "learning_rate" not in top.values:
-            options = dataclasses.replace(options, learning_rate=options.optimizer.default_learning_rate)
+            raise OptionsError.listing("invalid options", top.problems)
         return options, top.unknown
 
     def contradictions(self) -> list[str]:
@@ -321,6 +355,7 @@ class Options:
             for field in dataclasses.fields(self)
             if field.name not in ("lstm", "char_cnn")
         }
+        values["learning_rate"] = self.step_size  # a number, as bilm-tf reads it
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
         return values | self._architecture_json(n_characters=261)
@@ -329,7 +364,7 @@ class Options:
         """Return the object of dumped weights' ``options.json``: 262 characters, as in AllenNLP and bilm-tf.
 
         They read bidirectional models only. A model of one direction adds ``"bidirectional": false``, which
-        `bilm.options.file.load_inference_options` reads.
+        `bilm.options.options_file.load_inference_options` reads.
         """
         values = self._architecture_json(n_characters=262)
         return values if self.bidirectional else values | {"bidirectional": False}
@@ -347,7 +382,7 @@ class Options:
         A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,
         which is multiplied by the learning rate, to 0.
         """
-        values = self.to_json()
+        values = self.to_json() | {"learning_rate": self.learning_rate}
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
             del values["learning_rate"], values["weight_decay"]
         for key, value in _dotted(changes):
@@ -376,11 +411,10 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _read_lstm(section: JsonObject) -> LSTMOptions:
-    """Read the section of the LSTM, with AllenNLP's 0 for no clipping and the "true" of published files."""
+    """Read the section of the LSTM, with the "true" of published files."""
     if section.values.get("use_skip_connections") == "true":
         section.values["use_skip_connections"] = True
-    lstm = section.read_as(LSTMOptions)
-    return dataclasses.replace(lstm, cell_clip=lstm.cell_clip or None, proj_clip=lstm.proj_clip or None)
+    return section.read_as(LSTMOptions)
 
 
 def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
@@ -390,27 +424,8 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
         section.problems.append(
             f"char_cnn.n_characters: must be 261 (training) or 262 (inference), got {n_characters}"
         )
-    filters = section.take("filters", list)
-    are_pairs = bool(filters) and all(map(_is_filter, filters))
-    if filters is not None and not are_pairs:
-        section.problems.append(
-            f"char_cnn.filters: expected pairs [width, number], got {shown(filters)}; "
-            f"each number from 1 to {_LARGEST}"
-        )
-    return section.read_as(
-        CharCNNOptions,
-        filters=tuple(map(tuple, filters)) if are_pairs else ((1, 1),),
-        embedding_dim=section.section("embedding").take("dim", _Size),
-        n_highway=section.take("n_highway", Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] | None, 0),
-    )
-
-
-def _is_filter(pair: object) -> bool:
-    return (
-        isinstance(pair, list)
-        and len(pair) == 2
-        and all(is_kind(n, int) and 1 <= n <= _LARGEST for n in pair)
-    )
+    embedding_dim = section.section("embedding").take("dim", _Size)
+    return section.read_as(CharCNNOptions, embedding_dim=embedding_dim)
 
 
 _PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))

@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bilm.errors import OptionsError
-from bilm.io.json import Bounds
+from bilm.io.json_objects import Bounds
 
 Value = TypeVar("Value")
 REQUIRED: Any = dataclasses.MISSING

@@ -129,7 +129,7 @@ def complete(
         highest = round(_rate(options) / 6, 5) if has_ended else math.inf
         values = {
             "warmup_steps": _warmup_steps(plan.n_steps),
-            "learning_rate": min(options.learning_rate, highest),
+            "learning_rate": min(options.step_size, highest),
         }
     if begun is not None:
         values = {key: begun[key] for key in values if key in begun}
@@ -138,7 +138,7 @@ def complete(
     for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
         changes[key] = getattr(options, key)
     completed = options.with_values(changes)
-    before, after = options.learning_rate, completed.learning_rate
+    before, after = options.step_size, completed.step_size
     if begun is not None or (recipe is None and after == before):
         return completed, ""
     if recipe is None:

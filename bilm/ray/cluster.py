@@ -79,7 +79,7 @@ class Cluster:
             if is_new:
                 self._connect()
             try:
-                yield self.room(ray.cluster_resources(), has_model)
+                yield self.workers(ray.cluster_resources(), has_model)
             finally:
                 if is_new:
                     ray.shutdown()
@@ -141,7 +141,7 @@ class Cluster:
                 with suppress(ValueError, TypeError):  # not in the main thread; a handler of another language
                     signal.signal(number, handler)
 
-    def room(self, resources: Mapping[str, float], has_model: bool = True) -> "Workers":
+    def workers(self, resources: Mapping[str, float], has_model: bool = True) -> "Workers":
         """Return the workers that a job gets from a cluster; see `connected`.
 
         Args:
@@ -206,7 +206,8 @@ def errors_of_workers() -> Iterator[None]:
         if isinstance(cause, BilmError | OSError | MemoryError):
             # Ray Data appends its advice to the message or, without one, to the arguments.
             args = [_ADVICE.sub("", arg) if isinstance(arg, str) else arg for arg in cause.args]
-            raise type(cause)(*(arg for arg in args if arg != "")) from error
+            cause.args = tuple(arg for arg in args if arg != "")
+            raise cause from error
         if not isinstance(cause, ray_error):
             raise  # a bug
         raise ProcessError(f"Ray: {reason(cause).rstrip('.')}") from error

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +25,7 @@ from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
 from bilm.backend.settings import use_threads
-from bilm.data import packing
+from bilm.data import corpus, packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
 from bilm.io import PathLike, is_url, messages
@@ -46,8 +45,6 @@ _MOST_WORDS = 1 << 16  # of a piece for a model
 _MOST_WORDS_TO_COUNT = 1 << 20  # larger pieces leave the driver fewer counts to add
 _MOST_BYTES = 1 << 31  # of a block; no piece is split
 _ROWS_OF_A_GROUP = 1024
-# Counted with the words, one for each sentence and blank line; no word equals them.
-_SENTENCE, _BLANK = "\n", ""
 
 Batch: TypeAlias = pa.Table | Mapping[str, np.ndarray]
 """A batch of ``map_batches`` with ``batch_format="pyarrow"`` or ``"numpy"``."""
@@ -67,7 +64,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, find_files(pattern))
+            files += map(os.path.abspath, find_files([pattern]))
             continue
         system, path = parquet.file_system(pattern)
         with messages.os_errors_as(DataError, pattern):
@@ -351,13 +348,12 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
         )
         for row in _rows(counted, "words", "counts"):
             words.update(dict(zip(row["words"], row["counts"], strict=True)))
-    return words, words.pop(_SENTENCE, 0), words.pop(_BLANK, 0)
+    return words, *corpus.take_lines(words)
 
 
 def _count_pieces(batch: pa.Table) -> pa.Table:
     """Count the words of pieces, into one row."""
-    lines = [line.split() for line in sentences_of(batch)[parquet.SENTENCE].to_pylist()]
-    words = Counter(chain.from_iterable([*words, _SENTENCE] if words else [_BLANK] for words in lines))
+    words = corpus.count_words(map(str.split, sentences_of(batch)[parquet.SENTENCE].to_pylist()))
     return pa.table({"words": [list(words)], "counts": [list(words.values())]})
 
 

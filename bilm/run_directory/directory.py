@@ -18,11 +18,10 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError, checked
-from bilm.io import PathLike, atomic, messages
+from bilm.io import PathLike, atomic, messages, run_files
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights import distribution, hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
@@ -80,8 +79,8 @@ class RunDirectory:
                 by a run is in the way, or the directory cannot be written.
         """
         run = cls(Path(path), options)
-        users_files = files.require_room(run.path, overwrite, vocabulary, inputs)
-        wanted = files.vocabulary_files(vocabulary) | {"options.json": run._options_text()}
+        users_files = files.require_replaceable(run.path, overwrite, vocabulary, inputs)
+        wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: run._options_text()}
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
@@ -99,8 +98,8 @@ class RunDirectory:
 
     def _keep_options(self) -> None:
         """Write ``options.json`` if it was lost."""
-        if not (self.path / "options.json").exists():
-            self._write("options.json", self._options_text())
+        if not (self.path / run_files.OPTIONS_FILE).exists():
+            self._write(run_files.OPTIONS_FILE, self._options_text())
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which operating system errors become `CheckpointError`."""
@@ -123,7 +122,7 @@ class RunDirectory:
         read = files.read_run_options(path)
         run = cls(path, read.options)
         run.missing = read.missing
-        read.warn_of_unknown(path / "options.json")
+        read.warn_of_unknown(path / run_files.OPTIONS_FILE)
         files.verify_vocabulary(path)
         return run
 
@@ -151,7 +150,7 @@ class RunDirectory:
         with self._written():
             files.mark_in_place(self.path)
             self._keep_options()
-            if not (self.path / files.VOCABULARY_FILE).exists():
+            if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
 
@@ -447,8 +446,8 @@ class RunModel(distribution.StoredModel):
                 f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
                 "steps would be overwritten; give `save_to`"
             )
-        records = [self.path / name for name in (METRICS_FILE, CALLS_FILE)]
-        if not (self.path / files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
+        records = [self.path / name for name in (run_files.METRICS_FILE, run_files.CALLS_FILE)]
+        if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 

@@ -15,23 +15,17 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io import atomic, foreign, outputs
-from bilm.io.json import JsonObject, parse_json
-from bilm.options.file import OptionsFile, read_options
+from bilm.io import atomic, foreign, outputs, run_files
+from bilm.io.json_objects import JsonObject, parse_json
+from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
-from bilm.run_directory.records import CALLS_FILE, WRITER, read_calls, warn_of_unknown
+from bilm.run_directory.records import WRITER, read_calls, warn_of_unknown
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
 
-MARK_FILE = "bilm-run.json"
-LOCK_FILE = "bilm.lock"
-EVENTS_SUFFIX = ".bilm"
-"""Suffix of bilm's TensorBoard files, which no other program uses."""
-
-VOCABULARY_FILE, _DIGEST = "vocab.txt", "vocab.txt.sha256"
 _NEWEST = re.compile(r'^model_checkpoint_path:\s*"(?P<path>(?:[^"\\]|\\.)*)"\s*$', re.MULTILINE)
-_INDEX_FILE = re.compile(r"model\.ckpt-(?P<step>[0-9]{1,18})\.index")
+_INDEX_FILE = re.compile(re.escape(run_files.CHECKPOINT) + r"(?P<step>[0-9]{1,18})\.index")
 
 
 class CheckpointIndex:
@@ -45,15 +39,17 @@ class CheckpointIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.state_file = path / "checkpoint"
+        self.state_file = path / run_files.STATE_FILE
 
     def prefix(self, step: int | str) -> Path:
         """Return the prefix of the checkpoint of a step."""
-        return self.path / f"model.ckpt-{step}"
+        return self.path / f"{run_files.CHECKPOINT}{step}"
 
     def steps(self) -> list[int]:
         """List the steps with a checkpoint, ascending."""
-        matches = map(_INDEX_FILE.fullmatch, (file.name for file in self.path.glob("model.ckpt-*.index")))
+        matches = map(
+            _INDEX_FILE.fullmatch, (file.name for file in self.path.glob(f"{run_files.CHECKPOINT}*.index"))
+        )
         return sorted(int(match["step"]) for match in matches if match)
 
     def newest(self) -> Path:
@@ -103,7 +99,9 @@ class CheckpointIndex:
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
         with atomic.writing(self.state_file) as (file,):
             file.write_text("\n".join(lines) + "\n")
-        files = [file for file in outputs.run_files(self.path) if file.name.startswith("model.ckpt-")]
+        files = [
+            file for file in run_files.run_files(self.path) if file.name.startswith(run_files.CHECKPOINT)
+        ]
         kept = {file.stem for file in files if file.suffix == ".index"}
         kept -= {self.prefix(step).name for step in obsolete}
         # The index first: without it there is no checkpoint.
@@ -125,7 +123,7 @@ def writing(path: Path) -> Iterator[None]:
             held.callback(_remove_if_empty, place)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(atomic.FileLock(path / LOCK_FILE))
+            lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
         except atomic.HeldError as error:
             raise CheckpointError(
                 f"{path}: {error} is training in it; wait for it to finish, or give another directory"
@@ -144,7 +142,7 @@ def _remove_if_empty(path: Path) -> None:
         path.rmdir()
 
 
-def require_room(
+def require_replaceable(
     path: Path, overwrite: bool, vocabulary: Vocabulary, inputs: Collection[Path] = ()
 ) -> frozenset[str]:
     """Check that a new run in a directory would not overwrite anything else.
@@ -164,13 +162,13 @@ def require_room(
     Raises:
         CheckpointError: a run, a file not written by a run, or an input would be lost.
     """
-    present = {file.name: file for file in outputs.run_files(path) if file.name != LOCK_FILE}
-    is_ours = MARK_FILE in present
+    present = {file.name: file for file in run_files.run_files(path) if file.name != run_files.LOCK_FILE}
+    is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         way = (
             "replace it with `bilm train` and overwrite=True"
             if is_ours
-            else f"remove it (it has no {MARK_FILE})"
+            else f"remove it (it has no {run_files.MARK_FILE})"
         )
         raise CheckpointError(
             f"{path}: already holds a run; continue it with `bilm restart`, give another directory, or {way}"
@@ -178,8 +176,8 @@ def require_room(
     existing = [file for file in inputs if file.exists()]
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
     users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
-    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
-    kept = {name for name in users_files & {VOCABULARY_FILE} if present[name].is_file()}
+    text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
+    kept = {name for name in users_files & {run_files.VOCABULARY_FILE} if present[name].is_file()}
     kept = {name for name in kept if outputs.read_file(present[name], CheckpointError) == text}
     for name in sorted(users_files - kept):
         raise CheckpointError(
@@ -199,7 +197,7 @@ def mark(path: Path, users_files: Collection[str]) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    with atomic.writing(path / MARK_FILE) as (file,):
+    with atomic.writing(path / run_files.MARK_FILE) as (file,):
         file.write_text(json.dumps({"written_by": WRITER, "users_files": sorted(users_files)}) + "\n")
 
 
@@ -209,20 +207,20 @@ def mark_in_place(path: Path) -> None:
     Raises:
         OSError: the mark cannot be written.
     """
-    if not (path / MARK_FILE).exists():
-        is_users = (path / VOCABULARY_FILE).exists() and not (path / _DIGEST).exists()
-        mark(path, [VOCABULARY_FILE] if is_users else [])
+    if not (path / run_files.MARK_FILE).exists():
+        is_users = (path / run_files.VOCABULARY_FILE).exists() and not (path / run_files.DIGEST_FILE).exists()
+        mark(path, [run_files.VOCABULARY_FILE] if is_users else [])
 
 
 def _users_files(path: Path) -> frozenset[str]:
     """Read the user's files from the mark; the vocabulary if the mark is damaged."""
     try:
-        top = JsonObject("", parse_json(outputs.read_file(path / MARK_FILE, CheckpointError)))
+        top = JsonObject("", parse_json(outputs.read_file(path / run_files.MARK_FILE, CheckpointError)))
     except ValueError:
         top = JsonObject("", None)
     writer, names = top.take("written_by", str, "another version"), top.take("users_files", Sequence[str])
-    warn_of_unknown(path / MARK_FILE, top.unknown, writer)
-    return frozenset([VOCABULARY_FILE] if top.problems else names)
+    warn_of_unknown(path / run_files.MARK_FILE, top.unknown, writer)
+    return frozenset([run_files.VOCABULARY_FILE] if top.problems else names)
 
 
 def remove_run(path: Path, keep: Collection[str] = ()) -> None:
@@ -235,20 +233,28 @@ def remove_run(path: Path, keep: Collection[str] = ()) -> None:
     Raises:
         OSError: a file cannot be removed.
     """
-    if not (path / MARK_FILE).exists():
+    if not (path / run_files.MARK_FILE).exists():
         return
-    keep = {*keep, *(file.name for file in path.glob("diverged-*.txt"))}  # which an error has named
-    kept = {LOCK_FILE, *keep, *_users_files(path), *([MARK_FILE] if keep else [])}
-    files = [file for file in outputs.run_files(path) if file.name not in kept]
+    keep = {
+        *keep,
+        *(file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")),
+    }  # which an error has named
+    kept = {run_files.LOCK_FILE, *keep, *_users_files(path), *([run_files.MARK_FILE] if keep else [])}
+    files = [file for file in run_files.run_files(path) if file.name not in kept]
     # The state file first, so that a half-removed run is not taken for a run; the mark last.
-    for file in sorted(files, key=lambda file: (file.name == MARK_FILE, file.name != "checkpoint")):
+    for file in sorted(
+        files, key=lambda file: (file.name == run_files.MARK_FILE, file.name != run_files.STATE_FILE)
+    ):
         file.unlink(missing_ok=True)
 
 
 def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Return the content of the vocabulary files of a run, by file name."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
-    return {VOCABULARY_FILE: text, _DIGEST: f"{_sha256(text)}  {VOCABULARY_FILE}\n".encode()}
+    return {
+        run_files.VOCABULARY_FILE: text,
+        run_files.DIGEST_FILE: f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode(),
+    }
 
 
 def verify_vocabulary(path: Path) -> None:
@@ -257,7 +263,7 @@ def verify_vocabulary(path: Path) -> None:
     Raises:
         CheckpointError: the copy was changed, or cannot be read.
     """
-    file, digest = path / VOCABULARY_FILE, _recorded_digest(path)
+    file, digest = path / run_files.VOCABULARY_FILE, _recorded_digest(path)
     if digest is not None and file.exists() and digest != _sha256(outputs.read_file(file, CheckpointError)):
         raise CheckpointError(f"{file}: changed since the run began; restore it")
 
@@ -268,12 +274,14 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     Raises:
         VocabularyError: the vocabularies differ; the message gives the first difference.
     """
-    text = vocabulary_files(vocabulary)[VOCABULARY_FILE]
+    text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
         return
     problem = f"the vocabulary is not the one of the run in {path}"
     words = (
-        outputs.read_file(path / VOCABULARY_FILE, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
+        outputs.read_file(path / run_files.VOCABULARY_FILE, VocabularyError)
+        .decode("utf-8", "replace")
+        .split("\n")[:-1]
     )
     shown = map(repr, vocabulary.words), map(repr, words)
     pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
@@ -285,7 +293,7 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
 
 
 def _recorded_digest(path: Path) -> str | None:
-    file = path / _DIGEST
+    file = path / run_files.DIGEST_FILE
     if not file.exists():
         return None
     return outputs.read_file(file, CheckpointError).decode("utf-8", "replace").partition(" ")[0]
@@ -304,7 +312,7 @@ def read_run_options(path: Path) -> OptionsFile:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
         OptionsError: the options are invalid.
     """
-    file, calls, data = path / "options.json", path / CALLS_FILE, None
+    file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
     if (
         not file.exists()
         and calls.is_file()
@@ -315,7 +323,9 @@ def read_run_options(path: Path) -> OptionsFile:
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():
         known = (
-            foreign.what_it_is(path) if path.exists() else foreign.part_of_a_run(path) or "no such directory"
+            foreign.what_it_is(path)
+            if path.exists()
+            else run_files.part_of_a_run(path) or "no such directory"
         )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
-from bilm.options.file import read_values
+from bilm.options.options_file import read_values
 from bilm.run_directory.files import CheckpointIndex
 from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution, find_weights
 

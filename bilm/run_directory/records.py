@@ -8,12 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from bilm import __version__
-from bilm.io import PathLike, json
+from bilm.io import PathLike, json_objects
 from bilm.training.meter import Meter, Perplexities, mean
-
-METRICS_FILE = "metrics.jsonl"
-CALLS_FILE = "calls.jsonl"
-ARGUMENTS_FILE = "run.toml"
 
 WRITER = f"bilm {__version__}"
 """Value of ``written_by`` in the files of a run."""
@@ -82,11 +78,11 @@ class TrainRecord(_Record):
     data_wait: float
 
     @classmethod
-    def of(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
+    def from_meter(cls, meter: Meter, **others: Any) -> "TrainRecord":  # noqa: ANN401
         """Make a record from the means of a meter, the current time and the remaining fields."""
         return cls(
             **others,
-            **Perplexities.of(meter.direction_losses)._asdict(),
+            **Perplexities.from_losses(meter.direction_losses)._asdict(),
             loss=mean(meter.direction_losses),
             gradient_norm=meter.norms / meter.n_steps,
             learning_rate=meter.learning_rate,
@@ -166,7 +162,7 @@ def read_metrics(path: PathLike) -> Metrics:
     """
     train: list[TrainRecord] = []
     heldout: list[HeldoutRecord] = []
-    read, unknown = json.read_json_lines(path, _read_record)
+    read, unknown = json_objects.read_json_lines(path, _read_record)
     warn_of_unknown(path, unknown, "another version")
     for record in read:
         # A record replaces one of its kind at the same step, and all records of later steps.
@@ -185,12 +181,12 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
     Raises:
         DataError: the file cannot be read.
     """
-    calls, unknown = json.read_json_lines(path, lambda line: line.read_as(CallRecord))
+    calls, unknown = json_objects.read_json_lines(path, lambda line: line.read_as(CallRecord))
     warn_of_unknown(path, unknown, f"bilm {calls[-1].versions.get('bilm')}" if calls else "")
     return tuple(calls)
 
 
-def _read_record(line: json.JsonObject) -> TrainRecord | HeldoutRecord:
+def _read_record(line: json_objects.JsonObject) -> TrainRecord | HeldoutRecord:
     kinds: dict[str, type[TrainRecord | HeldoutRecord]] = {"train": TrainRecord, "heldout": HeldoutRecord}
     kind = line.take("kind", str)
     if kind is not None and kind not in kinds:

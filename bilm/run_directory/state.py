@@ -11,7 +11,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.data.stream import Position
 from bilm.errors import CheckpointError
-from bilm.io.json import Count, JsonObject, parse_json
+from bilm.io.json_objects import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.training import optimizers

@@ -7,7 +7,7 @@ from pathlib import Path
 from bilm.errors import ArgumentError, BilmError, DataError, WeightsError, checked
 from bilm.io import PathLike, atomic, messages, outputs
 from bilm.options import Options
-from bilm.options.file import read_options
+from bilm.options.options_file import read_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments, is_run
 from bilm.runs.model_card import CARD_NAME, model_card

@@ -18,10 +18,10 @@ import tensorflow as tf
 from bilm import __version__
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError
-from bilm.io import atomic, messages
-from bilm.io.json import whole_lines
-from bilm.options.file import toml_lines
-from bilm.run_directory import files, records
+from bilm.io import atomic, messages, run_files
+from bilm.io.json_objects import whole_lines
+from bilm.options.options_file import toml_lines
+from bilm.run_directory import records
 
 _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
@@ -43,7 +43,7 @@ class RunLog:
 
     def __init__(self, path: Path, n_bytes: int) -> None:
         self._path = path
-        self._file = path / records.METRICS_FILE
+        self._file = path / run_files.METRICS_FILE
         n_whole = whole_lines(self._file)
         with _written(path), open(self._file, "ab") as lines:
             if n_whole < n_bytes:
@@ -72,7 +72,7 @@ class RunLog:
 
     @cached_property
     def _events(self) -> Any:  # noqa: ANN401  # made with the first record, to avoid an empty file
-        return tf.summary.create_file_writer(str(self._path), filename_suffix=files.EVENTS_SUFFIX)
+        return tf.summary.create_file_writer(str(self._path), filename_suffix=run_files.EVENTS_SUFFIX)
 
     def write(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
         """Append a record to ``metrics.jsonl``, and its numbers to TensorBoard.
@@ -145,7 +145,7 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
         versions={"bilm": __version__, **versions, "python": platform.python_version()},
         options=options,
     )
-    file = path / records.CALLS_FILE
+    file = path / run_files.CALLS_FILE
     n_whole = whole_lines(file)
     with _written(path):
         with open(file, "ab") as lines:
@@ -167,7 +167,7 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
         "# bilm train --config run.toml --save-dir NEW",
         *toml_lines({"written_by": records.WRITER, **arguments}),
     ]
-    with _written(path), atomic.writing(path / records.ARGUMENTS_FILE) as (file,):
+    with _written(path), atomic.writing(path / run_files.ARGUMENTS_FILE) as (file,):
         file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
 
 

@@ -23,7 +23,8 @@ import tensorflow as tf
 from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, background, json, messages
+from bilm.io import atomic, background, json_objects, messages
+from bilm.io.run_files import DIVERGED
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.run_directory import directory, records
@@ -267,14 +268,14 @@ class TrainingRun:
         vocabulary = self.text.vocabulary
         lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
         worker = self.trainer.workers.worker
-        aside = self.run.path / f"diverged-{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
+        aside = self.run.path / f"{DIVERGED}{report.step}{'' if worker.is_chief else f'-{worker.index}'}.txt"
         with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         raise DivergenceError(
             f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
             f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
-            f"{self.trainer.options.learning_rate:g}"
+            f"{self.trainer.options.step_size:g}"
             + ("" if self.saved is None else f"; the last checkpoint is {self.saved}")
         )
 
@@ -290,7 +291,7 @@ class TrainingRun:
             state.meter.add(report)
         if state.meter.n_steps and (state.n_done % settings.log_every == 0 or is_last):
             sampled = self.schedule.sampled
-            self._record(records.TrainRecord.of(state.meter, **self._progress, sampled=sampled))
+            self._record(records.TrainRecord.from_meter(state.meter, **self._progress, sampled=sampled))
             state.meter = meter.Meter()
         every = settings.histograms_every
         if every and state.n_done % every == 0 and self._log is not None:
@@ -393,7 +394,9 @@ class TrainingRun:
         if self._position is not None:
             position = dataclasses.asdict(stream.Position(self._position.place, [*self._position.rows]))
             gathered = self.trainer.workers.gather_json(position)
-            state.positions = [json.JsonObject("", values).read_as(stream.Position) for values in gathered]
+            state.positions = [
+                json_objects.JsonObject("", values).read_as(stream.Position) for values in gathered
+            ]
         lstm_states = self.trainer.workers.gather_states(self.trainer.states)
         self._last_save, self._is_changed = time.monotonic(), False
         if self._log is not None:

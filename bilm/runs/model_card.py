@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from bilm import __version__
 from bilm.io.messages import printable
-from bilm.run_directory.records import CALLS_FILE, METRICS_FILE, read_calls, read_metrics
+from bilm.io.run_files import CALLS_FILE, METRICS_FILE
+from bilm.run_directory.records import read_calls, read_metrics
 from bilm.weights.distribution import StoredModel
 
 CARD_NAME = "README.md"

@@ -12,7 +12,7 @@ from bilm.io import PathLike
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
 from bilm.training.evaluation import Scorer
-from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 
 _CHUNK_TOKENS = 1 << 12
 _LOGITS = 1 << 23  # maximum number in memory at once

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,11 @@ from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.io import PathLike, json
+from bilm.io import json_objects
+from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Decay, Options, Precision, SoftmaxBiasInit, recipes
-from bilm.run_directory import directory, files, records
+from bilm.run_directory import directory, files
 from bilm.run_directory.state import Fixed, RunState, read_lstm_states, read_state, recorded
 from bilm.runs.loop import TrainingRun
 from bilm.runs.reporter import Reporter, Schedule
@@ -47,7 +48,7 @@ class Start:
         recipe: recipe that fills in the options; None to leave them unchanged.
     """
 
-    train_prefix: PathLike | Iterable[PathLike]
+    train_prefix: Sequence[str]
     save_dir: Path
     options: Options
     vocabulary: Vocabulary
@@ -96,7 +97,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
     if interrupted is not None:
         interrupted.run.check_vocabulary(vocabulary)
     elif is_new and writes:
-        files.require_room(path, start.overwrite, vocabulary, start.inputs)
+        files.require_replaceable(path, start.overwrite, vocabulary, start.inputs)
     if worker.n_workers > 1:
         reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
     strategy = worker.strategy(settings.n_gpus)
@@ -146,7 +147,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         xla=compiles(),
         freeze=start.freeze,
     )
-    if begun and (changed := json.changes(_comparable(begun), _comparable(fixed))):
+    if begun and (changed := json_objects.changes(_comparable(begun), _comparable(fixed))):
         raise OptionsError(
             f"{path}: cannot be resumed with {', '.join(changed)}; give the original values, or "
             "continue with `bilm restart`"
@@ -170,7 +171,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         state = RunState(fixed, _load(start, trainer, text, reporter))
         if start.source is not None and start.in_place:
             run = directory.RunDirectory(path, start.source.options)
-            state.log_bytes = json.whole_lines(path / records.METRICS_FILE)
+            state.log_bytes = json_objects.whole_lines(path / METRICS_FILE)
     if writes and is_new:
         read = [Path(shard) for part in (text, heldout) if part is not None for shard in part.counts.shards]
         directory.RunDirectory.create(path, options, vocabulary, start.overwrite, [*start.inputs, *read])
@@ -207,7 +208,7 @@ def _interrupted(start: Start, kind: str, path: Path) -> Interrupted | None:
 
 
 def _read_texts(
-    train_prefix: PathLike | Iterable[PathLike],
+    train_prefix: Sequence[str],
     vocabulary: Vocabulary,
     begun: Fixed | None,
     call: TrainingCall,
@@ -218,7 +219,7 @@ def _read_texts(
         DataError: a text cannot be read, or differs from the text of the resumed call.
     """
 
-    def read(patterns: PathLike | Iterable[PathLike], argument: str, name: str, record: object) -> Text:
+    def read(patterns: Sequence[str], argument: str, name: str, record: object) -> Text:
         text = read_text(patterns, argument, vocabulary, call, record, heldout)
         call.reporter.say(describe_corpus(text.counts, name))
         for doubt in text.doubts:
@@ -313,7 +314,7 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         return 0
     remapping = None
     if start.old_vocabulary is not None:
-        remapping = transfer.Remapping.of(old.words, start.vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping.from_words(old.words, start.vocabulary.words, text.counts.word_counts)
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"

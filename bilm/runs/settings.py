@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, json
+from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options
-from bilm.options.file import choose_options, read_values
+from bilm.options.options_file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
@@ -75,35 +75,41 @@ class TrainingSettings:
     """Settings of a call; `values` holds changes for `bilm.Options.with_values`."""
 
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    heldout_prefix: tuple[PathLike, ...] = parameter((), "text to validate on")
+    heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
-    patience: json.Positive | None = parameter(None, "stop after this many validations without improvement")
+    patience: json_objects.Positive | None = parameter(
+        None, "stop after this many validations without improvement"
+    )
     save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
-    keep: json.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
-    max_steps: json.Positive | None = parameter(None, "stop after this many steps")
-    max_time: Annotated[float, json.Bounds(above=0)] | None = parameter(
+    keep: json_objects.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
+    max_steps: json_objects.Positive | None = parameter(None, "stop after this many steps")
+    max_time: Annotated[float, json_objects.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(
         False, "resume an interrupted run, or start it; to continue with other text, use restart"
     )
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
-    seed: Annotated[int, json.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+    seed: Annotated[int, json_objects.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
-    shuffle_buffer: json.Positive = parameter(
+    shuffle_buffer: json_objects.Positive = parameter(
         100_000, "number of sentences shuffled at a time; limits memory use"
     )
-    n_gpus: json.Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
+    n_gpus: json_objects.Positive = parameter(
+        1, "number of GPUs per machine, each with a replica of the model"
+    )
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
-    log_every: json.Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
-    histograms_every: json.Positive | None = parameter(
+    log_every: json_objects.Positive = parameter(
+        20, "steps between lines of metrics.jsonl and points in TensorBoard"
+    )
+    histograms_every: json_objects.Positive | None = parameter(
         None, "steps between TensorBoard histograms of the weights", shown="no histograms"
     )
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> "TrainingSettings":
         """Read settings from keyword arguments.
 
         Args:
@@ -120,7 +126,7 @@ class TrainingSettings:
                 read[name] = _READ_BY[name](read[name])
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
-        reader = json.JsonObject("", read)
+        reader = json_objects.Arguments("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
@@ -140,9 +146,8 @@ class TrainingSettings:
             raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
         settings = reader.read_as(cls, values=values, heldout_prefix=heldout)
-        for problem in reader.problems:
-            name, _, words = problem.partition(": ")
-            raise OptionsError(f"`{name}`: {words}")
+        if reader.problems:
+            raise OptionsError(reader.problems[0])
         return settings
 
 
@@ -153,7 +158,7 @@ HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
 ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
-"""Names of the keyword arguments of `TrainingSettings.of`."""
+"""Names of the keyword arguments of `TrainingSettings.from_arguments`."""
 
 
 _PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
@@ -171,7 +176,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     """
     values = read_values(path)
     try:
-        file = json.JsonObject("", values)
+        file = json_objects.JsonObject("", values)
         options = file.take("options", dict | str | None, None)
         preset, *_ = (
             file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
@@ -191,10 +196,12 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values = {name: values[name] for name in values if name in known_names and values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         arguments = {name: values[name] for name in ARGUMENTS if name in values}
-        settings = TrainingSettings.of({"heldout_prefix": STDIN} | arguments)  # a flag may give it
+        settings = TrainingSettings.from_arguments(
+            {"heldout_prefix": STDIN} | arguments
+        )  # a flag may give it
         choose_options(preset, options).with_values(settings.values)
     except OptionsError as error:
-        raise OptionsError(f"{path}: {str(error).replace('`', '')}") from error
+        raise OptionsError(f"{path}: {error}") from error
     return values
 
 
@@ -215,14 +222,14 @@ class TrainingCall(ExitStack):
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
         arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
-        settings: see `TrainingSettings.of`.
+        settings: see `TrainingSettings.from_arguments`.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
         until: deadline of the call, in seconds of `time.monotonic`.
         command: the call as it is recorded in ``calls.jsonl``.
 
     Raises:
-        OptionsError: as `TrainingSettings.of`.
+        OptionsError: as `TrainingSettings.from_arguments`.
     """
 
     def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
@@ -245,7 +252,7 @@ class TrainingCall(ExitStack):
             name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
         }
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
-        self.settings = TrainingSettings.of(arguments["settings"] | heldout)
+        self.settings = TrainingSettings.from_arguments(arguments["settings"] | heldout)
         if "max_time" in self.arguments:
             self.arguments["max_time"] = self.settings.max_time
         self.reporter: Reporter = arguments["reporter"] or ProgressReporter()

@@ -2,12 +2,12 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
 from bilm.errors import ArgumentError, checked, require_positive
-from bilm.io import PathLike
+from bilm.io import PathLike, as_patterns
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
@@ -17,7 +17,7 @@ from bilm.training.meter import mean
 
 @checked
 def test(
-    test_prefix: PathLike | Sequence[PathLike],
+    test_prefix: PathLike | Iterable[PathLike],
     save_dir: PathLike | None = None,
     *,
     model: PathLike | None = None,
@@ -55,6 +55,7 @@ def test(
         >>> result.tokens, round(result.perplexity)
         (747, 53)
     """
+    patterns = as_patterns(test_prefix, "test_prefix")
     if compat is not None:
         compat = Compat(compat)
     elif batch_size is not None:
@@ -67,7 +68,7 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
     scorer = Scorer.of(stored, vocab_file, precision)
     with ExitStack() as resources:
-        text = read_text(test_prefix, "test_prefix", scorer.vocabulary, resources)
+        text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts))
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")

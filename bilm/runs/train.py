@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
-from bilm.io import PathLike, json
+from bilm.io import PathLike, json_objects
 from bilm.options import Options, parameters, recipes
-from bilm.options.file import choose_options
+from bilm.options.options_file import choose_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.loop import run_to_end
 from bilm.runs.prepare import Start, prepare
@@ -39,7 +39,7 @@ def train(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
 ) -> TrainingResult:
     """Train a language model from text.
 
@@ -131,7 +131,7 @@ def restart(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
 ) -> TrainingResult:
     """Continue training a model.
 
@@ -228,6 +228,6 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
     after = before.with_values(values)
     old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
-    if changed := json.changes(old, new):
+    if changed := json_objects.changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
     return after

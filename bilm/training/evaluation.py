@@ -42,7 +42,7 @@ class Evaluation:
     @property
     def perplexities(self) -> Perplexities:
         """Perplexities of the model and of each direction."""
-        return Perplexities.of(self.direction_losses)
+        return Perplexities.from_losses(self.direction_losses)
 
 
 @dataclass(frozen=True, eq=False)

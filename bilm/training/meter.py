@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from bilm.io.json import Bounds, Count
+from bilm.io.json_objects import Bounds, Count
 
 if TYPE_CHECKING:  # imports NumPy, which shell completion must not wait for
     from bilm.data.pipeline import TrainingBatch
@@ -62,7 +62,7 @@ class Perplexities(NamedTuple):
     backward_perplexity: float | None
 
     @classmethod
-    def of(cls, direction_losses: Sequence[float]) -> "Perplexities":
+    def from_losses(cls, direction_losses: Sequence[float]) -> "Perplexities":
         """Compute the perplexities from the mean loss of each direction in nats, forward first."""
         forward, *backward = map(perplexity, direction_losses)
         return cls(perplexity(mean(direction_losses)), forward, backward[0] if backward else None)

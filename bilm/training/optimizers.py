@@ -229,9 +229,9 @@ def make_optimizer(options: Options, variables: Mapping[str, keras.Variable]) ->
     if options.optimizer is Optimizer.MUON:
         is_bfloat16 = options.precision is Precision.BFLOAT16  # in float16 small gradients would underflow
         n_matrices = [count_matrices(*item) for item in variables.items()]
-        optimizer = Muon(options.learning_rate, n_matrices, "bfloat16" if is_bfloat16 else "float32")
+        optimizer = Muon(options.step_size, n_matrices, "bfloat16" if is_bfloat16 else "float32")
     elif options.optimizer is Optimizer.ADAGRAD:
-        optimizer = Adagrad(options.learning_rate)
+        optimizer = Adagrad(options.step_size)
     else:
         optimizer = keras.optimizers.get({"class_name": name, "config": {"name": name}})
     optimizer.build([*variables.values()])

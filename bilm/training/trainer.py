@@ -115,7 +115,7 @@ class Trainer:
         Args:
             batches: one batch for each part of this worker.
             step: number of the step over the whole life of the model, from 1; determines the random draws.
-            rate: learning rate; None for ``options.learning_rate``.
+            rate: learning rate; None for ``options.step_size``.
 
         Returns:
             Negative log-likelihood of each direction, summed over the tokens of all parts; and the global
@@ -124,7 +124,7 @@ class Trainer:
         seed = np.array([self.seed & 0x7FFFFFFF, step], np.int32)
         if self.jit:
             batches = [padding(batch) for padding, batch in zip(self._padding, batches, strict=True)]
-        rate = self.options.learning_rate if rate is None else rate
+        rate = self.options.step_size if rate is None else rate
         scale = 1.0 if self.loss_scale is None else self.loss_scale.value
         factors = (np.float32(rate), np.float32(scale))
         numbers, self.states = self._step(tuple(batches), self.states, self._negatives(step), seed, *factors)

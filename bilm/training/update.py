@@ -16,11 +16,11 @@ def learning_rate(options: Options, step: int, n_steps: int) -> float:
     """Return the learning rate of a step.
 
     Args:
-        options: ``learning_rate``, ``warmup_steps`` and ``learning_rate_decay``.
+        options: `Options.step_size`, ``warmup_steps`` and ``learning_rate_decay``.
         step: step of the schedule, from 1.
         n_steps: steps of the whole schedule.
     """
-    rate, warmup = options.learning_rate, options.warmup_steps
+    rate, warmup = options.step_size, options.warmup_steps
     if step < warmup:
         return rate * step / warmup
     if options.learning_rate_decay is Decay.INVERSE_SQRT:

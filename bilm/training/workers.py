@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import OptionsError
-from bilm.io.json import parse_json
+from bilm.io.json_objects import parse_json
 from bilm.models.encoder import States
 
 _EXPECTED = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'

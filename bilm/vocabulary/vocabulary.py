@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
@@ -67,7 +67,8 @@ class Vocabulary:
     contains.
 
     Args:
-        filename: the file: UTF-8, one word per line; plain, gzip, xz or zstandard.
+        filename: the file: UTF-8, one word per line; plain, gzip, xz or zstandard; or a list of the words in
+            id order, as in `from_words`.
         validate_file: refuse missing sentence marks, and warn of repeated words and blank lines.
 
     Attributes:
@@ -90,25 +91,23 @@ class Vocabulary:
         '<S> the river <UNK> </S>'
     """
 
-    filename: str | None = None
-
     @checked
-    def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
-        self.filename = os.fspath(filename)
-        data = outputs.read_file(filename, VocabularyError, or_pipe=True)
-        self._set_words(vocabulary_words(data, self.filename, validate_file))
+    def __init__(self, filename: PathLike | list[str], validate_file: bool = False) -> None:
+        self.filename: str | None = None
+        if isinstance(filename, list):
+            words = filename
+        else:
+            self.filename = os.fspath(filename)
+            data = outputs.read_file(filename, VocabularyError, or_pipe=True)
+            words = vocabulary_words(data, self.filename, validate_file)
+        self.words: Sequence[str] = words
+        self._ids = dict(zip(words, range(len(words)), strict=True))
+        self.bos, self.eos, self.unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> "Vocabulary":
         """Make a vocabulary from words in id order, without a file."""
-        vocabulary = cls.__new__(cls)
-        vocabulary._set_words(list(words))
-        return vocabulary
-
-    def _set_words(self, words: list[str]) -> None:
-        self.words: Sequence[str] = words
-        self._ids = dict(zip(words, range(len(words)), strict=True))
-        self.bos, self.eos, self.unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
+        return cls(list(words))
 
     @property
     def size(self) -> int:
@@ -211,20 +210,10 @@ class UnicodeCharsVocabulary(Vocabulary):
     pad_char = PADDING
 
     @checked
-    def __init__(self, filename: PathLike, max_word_length: int, validate_file: bool = False) -> None:
+    def __init__(
+        self, filename: PathLike | list[str], max_word_length: int, validate_file: bool = False
+    ) -> None:
         super().__init__(filename, validate_file=validate_file)
-        self._set_characters(max_word_length)
-
-    @classmethod
-    @checked
-    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
-        """Make a vocabulary from words in id order, without a file."""
-        vocabulary = cls.__new__(cls)
-        vocabulary._set_words(list(words))
-        vocabulary._set_characters(max_word_length)
-        return vocabulary
-
-    def _set_characters(self, max_word_length: int) -> None:
         if max_word_length < 3:  # a sentence mark between the two word marks
             raise OptionsError(f"max_word_length is {max_word_length}; it must be at least 3")
         self.max_word_length = max_word_length
@@ -234,6 +223,11 @@ class UnicodeCharsVocabulary(Vocabulary):
         for number, mark in ((self.bos, self.bos_char), (self.eos, self.eos_char)):
             if number >= 0:
                 self._packed.set_mark(number, mark)
+
+    @classmethod
+    def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
+        """Make a vocabulary from words in id order, without a file."""
+        return cls(list(words), max_word_length)
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import PathLike, foreign, messages, outputs
+from bilm.io import PathLike, foreign, messages, outputs, run_files
 from bilm.io.shards import Shard
 from bilm.io.tar_archive import TarArchive
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
-from bilm.options.file import load_inference_options
+from bilm.options.options_file import load_inference_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import hdf5_file
 from bilm.weights.names import WeightName, dump_names
@@ -311,12 +311,12 @@ def find_distribution(path: Path) -> StoredModel:
         BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
     if not (path.is_dir() or path.is_file()):
-        kind = foreign.what_it_is(path) or foreign.part_of_a_run(path)
+        kind = foreign.what_it_is(path) or run_files.part_of_a_run(path)
         raise WeightsError(f"{path}: {f'is {kind}' if kind else 'no such file or directory'}")
     archive = None if path.is_dir() else _archive(path)
     if path.is_file() and archive is None:
         return _of_file(path)
-    kind = foreign.what_it_is(path) if archive is None else foreign.of_names(archive.sizes)
+    kind = foreign.what_it_is(path) if archive is None else foreign.describe_names(archive.sizes)
     try:
         if archive is None:
             return _model(path, _in_folder(path))

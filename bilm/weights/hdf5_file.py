@@ -76,16 +76,14 @@ def check_shapes(
         elif len(actual[name]) != len(wanted) or any(
             want not in (have, -1) for have, want in zip(actual[name], wanted, strict=True)
         ):
-            problems.append(f"misshapen: {name} has {actual[name]}, the options need {wanted}")
+            problems.append(f"misshapen: {name} has {actual[name]}, expected {wanted}")
     problems += [
         f"unexpected: {name!r:.80} {actual[name]}" for name in sorted(actual.keys() - expected.keys())
     ]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
-        raise WeightsError(
-            f"{source} does not fit the options:\n" + "\n".join(f"  {line}" for line in problems)
-        )
+        raise WeightsError.listing(f"{source} does not fit the options", problems)
 
 
 def check_arrays(shapes: Shapes, names: Iterable[WeightName], source: str) -> list[WeightName]:
@@ -337,7 +335,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
     """Write arrays with a checksum for each chunk, which every HDF5 library verifies as it reads."""
-    atomic.require_room(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
+    atomic.require_disk_space(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             n_chunks = -(-4 * array.size // _MOST_OF_CHUNK)

@@ -5,11 +5,11 @@ Every array has the same layout under all three names, so that transfer is renam
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from bilm.errors import WeightsError
-from bilm.io.json import changes
+from bilm.errors import OptionsError, WeightsError
+from bilm.io.json_objects import changes
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 
 GLOBAL_STEP = "global_step"
@@ -43,14 +43,18 @@ class WeightName:
         return self.own.startswith("softmax/")
 
 
-def weight_names(options: Options) -> tuple[WeightName, ...]:
+def weight_names(options: Options, of_dump: bool = False) -> tuple[WeightName, ...]:
     """List all arrays of the model that the options describe, softmax last.
 
     Without ``n_tokens_vocab``, as in the options of dumped weights, the list has no softmax, and a word
     embedding has -1, unknown, rows.
+
+    Args:
+        options: options of the model.
+        of_dump: see `dump_names`.
     """
     lstm, cnn = options.lstm, options.char_cnn
-    n_words = -1 if options.n_tokens_vocab is None else options.n_tokens_vocab
+    n_words = -1 if of_dump or options.n_tokens_vocab is None else options.n_tokens_vocab
     entries: list[tuple[str, str, tuple[int, ...]]] = []  # bilm's name, TensorFlow's, shape
     if cnn is None:
         entries.append(("encoder/embedding", "embedding", (n_words, lstm.projection_dim)))
@@ -77,8 +81,8 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
             if lstm.use_projection:
                 shape = (lstm.dim, lstm.projection_dim)
                 entries.append((f"{own}/projection", f"{tf1}/projection/kernel", shape))
-    if options.n_tokens_vocab is not None:
-        if not options.share_embedding_softmax:
+    if of_dump or options.n_tokens_vocab is not None:
+        if of_dump or not options.share_embedding_softmax:
             entries.append(("softmax/W", "softmax/W", (n_words, lstm.projection_dim)))
         entries.append(("softmax/b", "softmax/b", (n_words,)))
     return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
@@ -86,7 +90,7 @@ def weight_names(options: Options) -> tuple[WeightName, ...]:
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
     """List all arrays that a dump of the model may have, the softmax included; numbers of words are -1."""
-    return weight_names(replace(options, n_tokens_vocab=-1, share_embedding_softmax=False))
+    return weight_names(options, of_dump=True)
 
 
 def _hdf5(tf1: str) -> str:
@@ -129,13 +133,17 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
     n_directions = len({name.partition("/")[0] for name, _ in _cells(shapes)})
     embedding = shapes.get("embedding")
     words = shapes.get("softmax/b") or embedding
-    return Options(
-        lstm=LSTMOptions(columns // 4, rows // 2, n_layers=len(kernels) // n_directions),
-        char_cnn=None if embedding else _inferred_char_cnn(shapes),
-        bidirectional=n_directions == 2,
-        n_tokens_vocab=words[0] if words else None,
-        share_embedding_softmax="softmax/b" in shapes and "softmax/W" not in shapes,
-    )
+    try:
+        return Options(
+            lstm=LSTMOptions(columns // 4, rows // 2, n_layers=len(kernels) // n_directions),
+            char_cnn=None if embedding else _inferred_char_cnn(shapes),
+            bidirectional=n_directions == 2,
+            n_tokens_vocab=words[0] if words else None,
+            share_embedding_softmax="softmax/b" in shapes and "softmax/W" not in shapes,
+        )
+    except OptionsError as error:
+        problems = "; ".join(error.problems)
+        raise WeightsError(f"{source}: not the weights of a biLM: by its shapes, {problems}") from error
 
 
 _KNOWN = {"lstm": ("dim", "projection_dim", "n_layers"), "char_cnn": ("embedding", "filters", "n_highway")}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilm.backend.keras_backend import keras
-from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK
 from bilm.weights.hdf5_file import Arrays, check_shapes
 
 
@@ -57,7 +57,9 @@ class Remapping:
     n_old: int
 
     @classmethod
-    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> "Remapping":
+    def from_words(
+        cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray
+    ) -> "Remapping":
         """Compare two vocabularies.
 
         Args:

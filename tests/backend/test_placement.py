@@ -76,7 +76,7 @@ import_tensorflow()
 import tensorflow
 assert not tensorflow.config.experimental.tensor_float_32_execution_enabled()
 assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'
-assert os.environ.get('TF_NUM_INTRAOP_THREADS') == ('1' if len(os.sched_getaffinity(0)) == 2 else None)
+assert os.environ.get('TF_NUM_INTRAOP_THREADS') == {2: '1'}.get(n := len(os.sched_getaffinity(0)), str(n))
 from bilm import LanguageModel
 from tests.helpers import small_options
 model = LanguageModel(small_options(n_tokens_vocab=30))

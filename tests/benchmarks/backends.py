@@ -75,7 +75,7 @@ def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.
     import bilm
     from bilm.backend.keras_backend import keras
     from bilm.models import sentence_encoder as inference
-    from bilm.options.file import load_inference_options
+    from bilm.options.options_file import load_inference_options
 
     encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
     batcher = bilm.Batcher(None, encoder.char_cnn.options.max_characters_per_token)

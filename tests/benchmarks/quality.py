@@ -14,9 +14,10 @@ from pathlib import Path
 import click
 
 import bilm
+from bilm.io.run_files import METRICS_FILE
 from bilm.io.shards import find_files
-from bilm.run_directory.records import METRICS_FILE, Metrics, read_metrics
-from bilm.vocabulary.file import write_vocabulary
+from bilm.run_directory.records import Metrics, read_metrics
+from bilm.vocabulary.vocabulary_file import write_vocabulary
 from tests.benchmarks.text import benchmark_text, set_flag, text_flag, words_of
 
 

@@ -10,8 +10,8 @@ import click
 from bilm.cli.flags import key_and_value
 from bilm.data.corpus import read_sentences
 from bilm.options import PRESETS, Precision
-from bilm.vocabulary.file import choose_words
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
+from bilm.vocabulary.vocabulary_file import choose_words
 from examples.docstring_corpus import DEFAULT_SOURCES, build_corpus, find_source
 
 WIKITEXT = Path("wikitext-2")

@@ -42,7 +42,7 @@ def call(words):
         pytest.param("--train-prefix a --jit v", "v | a |", id="after-a-switch"),
     ],
 )
-def test_each_option_owns_the_words_that_follow_it(words, files):
+def test_option_takes_several_files(words, files):
     assert call(words) == (0, files)
 
 
@@ -54,7 +54,7 @@ def test_each_option_owns_the_words_that_follow_it(words, files):
         pytest.param("--train-prefix a v", "Missing argument 'VOCABULARY'", id="no-argument"),
     ],
 )
-def test_a_word_that_belongs_to_no_option_is_named(words, message):
+def test_extra_word_is_refused(words, message):
     status, output = call(words)
     assert status == 2 and message in output
     assert output.startswith("Usage: command VOCABULARY [OPTIONS]")
@@ -69,7 +69,7 @@ def test_a_word_that_belongs_to_no_option_is_named(words, message):
     ],
     ids=["run", "text", "sentences"],
 )
-def test_an_empty_name_is_refused(arguments):
+def test_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)
     assert message.startswith("Invalid value for ") and message.endswith("is a variable unset?")
 
@@ -97,12 +97,12 @@ def test_spans_of_time():
         pytest.param("--optimizer", "\x1b[2J", r"'\x1b[2J' is not one of 'adagrad'", id="control-characters"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_in_a_few_words(flag, value, message):
+def test_wrong_value_is_refused(flag, value, message):
     found = refuse("train", flag, value, status=2)
     assert message in found and len(found) < 1000
 
 
-def test_the_version_names_the_libraries_and_the_place_of_the_package():
+def test_version_names_libraries():
     first, libraries, place = run("--version").splitlines()
     assert first == f"bilm, version {bilm.__version__}" and place == str(Path(bilm.__file__).parent)
     assert re.fullmatch(
@@ -110,7 +110,7 @@ def test_the_version_names_the_libraries_and_the_place_of_the_package():
     )
 
 
-def test_a_command_that_is_not_run_leaves_xla_on():
+def test_usage_error_leaves_xla_on():
     refuse("test", "--no-xla", status=2)
     assert settings.xla_is_on
 
@@ -141,14 +141,14 @@ def test_nothing_heavy_is_imported(arguments, environment, printed):
     assert "click" in names and not names.intersection(HEAVY)
 
 
-def test_the_help_knows_every_command():
+def test_help_lists_every_command():
     output = run("--help")
     assert all(f"  {name} " in output for name in main.table) and len(main.table) > 9
     assert "No such command 'no'" in refuse("no", status=2)
     assert "Usage: bilm dump-weights" in run("dump_weights", "--help")  # as bilm-tf spells
 
 
-def test_scripts_of_shells():
+def test_completion_scripts():
     for shell, line in (
         ("bash", "complete -o nosort -F _bilm_completion bilm"),
         ("zsh", "#compdef bilm"),
@@ -168,7 +168,7 @@ def test_scripts_of_shells():
     ],
     ids=["directory", "text", "checkpoint", "subcommand", "address"],
 )
-def test_flag_is_no_value_of_another(words, tmp_path, monkeypatch):
+def test_flag_is_refused_as_value(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = refuse(*words, status=2)
     assert re.fullmatch(

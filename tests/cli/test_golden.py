@@ -51,7 +51,7 @@ def arrays_of(path):
 
 
 @pytest.mark.parametrize(("variant", "batch_size", "perplexity"), COMPAT)
-def test_compat_gives_the_perplexity_of_bilm_tf(variant, batch_size, perplexity, shorter):
+def test_compat_matches_bilm_tf(variant, batch_size, perplexity, shorter):
     save_dir = None if batch_size == "4" else shorter(variant)
     output, result = evaluate(variant, "--compat", "bilm-tf", "--batch-size", batch_size, save_dir=save_dir)
     assert result["perplexity"] == pytest.approx(perplexity, rel=1e-5)
@@ -60,7 +60,7 @@ def test_compat_gives_the_perplexity_of_bilm_tf(variant, batch_size, perplexity,
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_target_is_scored_by_default(variant, shorter):
+def test_test_scores_every_target(variant, shorter):
     output, result = evaluate(variant, save_dir=shorter(variant))
     assert result["tokens"] == N_HELDOUT
     assert (result["backward_perplexity"] is None) == (variant == "char-forward")
@@ -69,7 +69,7 @@ def test_every_target_is_scored_by_default(variant, shorter):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_dump_weights_is_the_dump_of_bilm_tf(variant, tmp_path):
+def test_dump_matches_bilm_tf(variant, tmp_path):
     folder = GOLDEN / variant
     output = run("dump-weights", "--save-dir", folder / "final", "--outfile", tmp_path / "weights.hdf5")
     assert "read back and equal" in output
@@ -89,7 +89,7 @@ def test_dump_weights_is_the_dump_of_bilm_tf(variant, tmp_path):
 
 
 @pytest.mark.parametrize("variant", ["char-forward", "word-shared"])
-def test_restart_takes_over_weights_accumulators_and_step(variant, tmp_path):
+def test_restart_keeps_weights_and_step(variant, tmp_path):
     folder = GOLDEN / variant
     save_dir = shutil.copytree(folder / "final", tmp_path / "run")
 

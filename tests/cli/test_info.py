@@ -30,7 +30,7 @@ def as_json(path):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_directory_of_bilm_tf(variant):
+def test_info_reads_bilm_tf(variant):
     directory = GOLDEN / variant / "final"
     found = as_json(directory)
     shapes = {one["name"]: tuple(one["shape"]) for one in found["arrays"]}
@@ -43,7 +43,7 @@ def test_a_directory_of_bilm_tf(variant):
     assert re.search(r"^  step 12 +[\d.]+ kB  newest$", output, re.MULTILINE)
 
 
-def test_a_run_and_its_records(run_copy, monkeypatch):
+def test_info_reads_records(run_copy, monkeypatch):
     monkeypatch.setattr("bilm.run_directory.state.best_step", lambda checkpoint: 1)
     first, last = heldout_line(1, best=True, perplexity=250.0), heldout_line(2, perplexity=1260.9)
     write_lines(run_copy / "metrics.jsonl", first, train_line(2, epoch=1.25, tokens=4096), last)
@@ -68,7 +68,7 @@ def test_a_run_and_its_records(run_copy, monkeypatch):
 # --- weights ------------------------------------------------------------------------------------------
 
 
-def test_weights_alone_tell_their_shapes(weights):
+def test_info_infers_options(weights):
     output = run("info", weights, "--arrays")
     assert "options: none next to it; the above is inferred from the arrays' shapes" in output
     assert "characters: 44 filters of widths 1-4 over 4 dimensions; highways: 2\n" in output
@@ -80,7 +80,7 @@ def test_weights_alone_tell_their_shapes(weights):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_is_inferred_as_its_options_have_it(variant, tmp_path):
+def test_inferred_options_match(variant, tmp_path):
     weights = tmp_path / "w.hdf5"
     flags = ("--outfile", weights, "--with-softmax")
     run("dump-weights", "--save-dir", GOLDEN / variant / "final", *flags)
@@ -92,7 +92,7 @@ def test_every_variant_is_inferred_as_its_options_have_it(variant, tmp_path):
     assert alone["vocabulary"] == 73
 
 
-def test_options_of_another_model_are_told(weights, tmp_path):
+def test_wrong_options_are_told(weights, tmp_path):
     options = json.loads(WEIGHTS.with_name("options.json").read_text())
     options["lstm"]["n_layers"] = 1000  # the most there may be
     file = write_json(tmp_path / "options.json", options)
@@ -103,7 +103,7 @@ def test_options_of_another_model_are_told(weights, tmp_path):
     assert f"  {file}: not JSON" in run("info", weights)
 
 
-def test_what_is_neither(tmp_path):
+def test_other_files_are_refused(tmp_path):
     assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)

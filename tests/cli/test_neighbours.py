@@ -19,7 +19,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
-def test_the_nearest_come_first(corpus):
+def test_neighbours_are_sorted(corpus):
     asked = ("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL)
     same = [line.split("\t")[2] for line in run(*asked, "--layer", 0, "--same-word").splitlines()]
     assert same == ["the [cat] sat on a mat", "The dog barked at the [cat]"]
@@ -33,7 +33,7 @@ def test_the_nearest_come_first(corpus):
     assert [float(row[0]) for row in rows] == pytest.approx(sorted(cosines)[::-1][:3], abs=1e-4)
 
 
-def test_what_is_refused(corpus, tmp_path):
+def test_wrong_values_are_refused(corpus, tmp_path):
     (tmp_path / "near.png").touch()
     asked = ("neighbours", "cat", "the cat", corpus, *MODEL)
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
@@ -44,7 +44,7 @@ def test_what_is_refused(corpus, tmp_path):
     assert message == f"{corpus}: it is an input and would be lost; give another name"
 
 
-def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_path):
+def test_page_has_every_layer(corpus, tmp_path):
     pytest.importorskip("plotly")
     corpus.write_text(corpus.read_text() + "a <b>cat</b> %{x} </script> sat\n")
     page = tmp_path / "near.html"
@@ -65,7 +65,7 @@ def test_a_page_has_every_layer_and_begins_with_the_one_asked_for(corpus, tmp_pa
     assert "<h1>the &lt;i&gt; [cat] sat</h1>" in markup_of(page)
 
 
-def test_the_plane_keeps_distances_of_directions_in_a_plane():
+def test_plane_keeps_distances():
     random = np.random.default_rng(0)
     points = random.normal(size=(6, 2)) @ random.normal(size=(2, 9))
     plane = plane_of_directions(points)

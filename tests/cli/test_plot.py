@@ -26,7 +26,7 @@ def noted(tmp_path):
     return record(tmp_path / "one", *lines, heldout_line(90, perplexity=210.0))
 
 
-def test_an_image(noted, tmp_path):
+def test_image_is_written(noted, tmp_path):
     with (noted / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "tra')  # as where a run is going on
     asked = ("plot", noted, "--outfile", tmp_path / "a.PNG")
@@ -35,7 +35,7 @@ def test_an_image(noted, tmp_path):
     assert refuse(*asked) == f"{tmp_path / 'a.PNG'}: exists; --overwrite replaces it"
 
 
-def test_a_page(noted, tmp_path):
+def test_page_is_written(noted, tmp_path):
     pytest.importorskip("plotly")
     other = record(tmp_path / "<u>x", *(train_line(step, sampled=False) for step in (10, 20)))
     assert (
@@ -59,7 +59,7 @@ def test_a_page(noted, tmp_path):
     assert "<h1>one, &lt;u&gt;x</h1>" in markup_of(tmp_path / "a.html")
 
 
-def test_a_chart_in_the_terminal(noted, monkeypatch):
+def test_terminal_chart(noted, monkeypatch):
     lines = run("plot", noted).splitlines()
     assert lines[:2] == [
         "one, step 90, best heldout perplexity 200.00 at step 40",
@@ -71,12 +71,12 @@ def test_a_chart_in_the_terminal(noted, monkeypatch):
     assert 50 < max(map(len, run("plot", noted, "--x", "tokens").splitlines())) <= 60
 
 
-def test_a_chart_for_an_encoding_without_braille_patterns(noted):
+def test_ascii_chart(noted):
     drawn = python("-m", "bilm", "plot", noted, PYTHONIOENCODING="latin-1").stdout
     assert drawn.isascii() and drawn.splitlines()[-1].startswith(". training, sampled softmax")
 
 
-def test_of_several_runs_one_curve_is_drawn(noted, tmp_path):
+def test_several_runs_have_one_curve_each(noted, tmp_path):
     """A run without heldout text has its training perplexity."""
     other = record(tmp_path / "other\x1b[2J", *(train_line(step, sampled=False) for step in (10, 20)))
     lines = run("plot", noted, other).splitlines()
@@ -112,7 +112,7 @@ def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
     assert message.startswith(f"{outfile}: is being written by host ")
 
 
-def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path):
+def test_tokens_add_up_over_calls(tmp_path):
     lines = [train_line(step, tokens=100 * step, epoch=step / 2) for step in (1, 2)]
     lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(4, tokens=190, epoch=0.5)]
     directory = record(tmp_path / "one", *lines)
@@ -123,7 +123,7 @@ def test_tokens_and_epochs_go_on_from_call_to_call(tmp_path):
         assert curves["heldout"].xs == heldout
 
 
-def test_runs_of_one_name_are_told_apart_and_many_have_colours(noted, tmp_path):
+def test_runs_of_one_name_are_distinguished(noted, tmp_path):
     copies = [shutil.copytree(noted, tmp_path / f"{i}" / "one") for i in range(9)]
     runs = load_curves(copies)
     assert [*runs] == [str(path) for path in copies]
@@ -133,7 +133,7 @@ def test_runs_of_one_name_are_told_apart_and_many_have_colours(noted, tmp_path):
     assert len({series.colour for series in picture.views[0].series}) == 9
 
 
-def test_the_record_is_not_drawn_over(noted, tmp_path):
+def test_record_is_refused_as_output(noted, tmp_path):
     before = (noted / "metrics.jsonl").read_bytes()
     (tmp_path / "a.svg").symlink_to(noted / "metrics.jsonl")
     message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")

@@ -35,19 +35,19 @@ def shell(redirection, *arguments):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_behind_standard_output():
+def test_full_disk_is_one_line():
     done = shell(">/dev/full", *CHECK)
     assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
     assert shell(">/dev/full 2>/dev/full", "-m", "bilm", "--help").returncode == 1
 
 
-def test_a_reader_that_leaves_ends_the_command_without_a_word():
+def test_closed_pipe_is_silent():
     with start(*CHECK) as process:
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait() == 1
 
 
-def test_closed_streams_are_replaced_by_null(tmp_path):
+def test_closed_streams_become_null(tmp_path):
     """No file is written through the number of a stream that was closed."""
     outfile = tmp_path / "vocab.txt"
     build = ("-m", "bilm", "vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile, "--overwrite")
@@ -70,7 +70,7 @@ def counting(tmp_path, ignored=None):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_command_as_shells_expect_and_nothing_is_left(number, tmp_path):
+def test_signal_leaves_nothing(number, tmp_path):
     process = counting(tmp_path)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
@@ -79,7 +79,7 @@ def test_a_signal_ends_a_command_as_shells_expect_and_nothing_is_left(number, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_hangup_that_was_ignored_stays_ignored(tmp_path):
+def test_ignored_hangup_stays_ignored(tmp_path):
     process = counting(tmp_path, ignored=signal.SIGHUP)
     process.send_signal(signal.SIGHUP)
     _, errors = process.communicate(b"some words\n", timeout=30)
@@ -106,7 +106,7 @@ def default_handlers():
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_ask_for_a_stop(number, default_handlers):
+def test_signal_requests_a_stop(number, default_handlers):
     before = signal.getsignal(number)
     with StopRequests() as stop:
         stop.save_first()
@@ -128,7 +128,7 @@ with StopRequests() as stop:
 """
 
 
-def test_a_second_interrupt_leaves_at_once_even_inside_a_long_call():
+def test_second_interrupt_exits():
     process = start("-c", SECOND_INTERRUPT)
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)

@@ -57,7 +57,7 @@ def train():
     reporter.end()
 
 
-def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes, context, capsys):
+def test_progress_lines_every_ten_seconds(time_passes, context, capsys):
     reporter = PrintingReporter()
     reporter.begin(Schedule(100, 50, sampled=True))
     for step in range(1, 101):
@@ -72,7 +72,7 @@ def test_training_tells_of_the_first_the_last_and_every_ten_seconds(time_passes,
     )
 
 
-def test_a_call_in_python_tells_standard_error(time_passes, capsys):
+def test_python_call_writes_to_standard_error(time_passes, capsys):
     reporter = ProgressReporter()
     reporter.begin(Schedule(100, 50, sampled=False))
     reporter.step(report(1))
@@ -90,7 +90,7 @@ def test_a_call_in_python_tells_standard_error(time_passes, capsys):
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_on_a_terminal_there_is_one_line_and_it_fits(width):
+def test_terminal_line_fits(width):
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
@@ -126,7 +126,7 @@ def read(terminal):
 
 
 @pytest.mark.parametrize(("n_tokens", "beginning"), [(1000, "20.0%  0:00:40 left  "), (None, "")])
-def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, beginning, time_passes, capsys):
+def test_embedding_shows_time_left(n_tokens, beginning, time_passes, capsys):
     tell = EmbeddingProgress(n_tokens)
     time_passes[0] = 10.0
     report = EmbeddingReport()
@@ -135,5 +135,5 @@ def test_embedding_tells_the_time_left_where_it_is_known(n_tokens, beginning, ti
     assert capsys.readouterr().err == f"{beginning}30 lines  200 words  20 tokens/s\n"
 
 
-def test_hours_beyond_a_day_are_days():
+def test_clock_counts_days():
     assert [clock(seconds) for seconds in (59, 3661, 90_061)] == ["0:00:59", "1:01:01", "1 d 1:01:01"]

@@ -35,7 +35,7 @@ def failing(monkeypatch, error):
         (UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"), r"'a\udcff' is not UTF-8"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(error, message, monkeypatch, tmp_path):
+def test_system_error_is_one_line(error, message, monkeypatch, tmp_path):
     failing(monkeypatch, error)
     found = refuse(*BUILD, tmp_path / "v.txt").replace("': is", "' is")
     assert found.startswith(message) and "\n" not in found
@@ -45,13 +45,13 @@ def test_what_the_system_refuses_is_one_line(error, message, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ImportError("no", name="bilm.x")])
-def test_a_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
+def test_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
     failing(monkeypatch, error)
     with pytest.raises(type(error)):
         invoke(*BUILD, tmp_path / "v.txt")
 
 
-def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
+def test_removed_directory_is_told(monkeypatch, tmp_path):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -69,12 +69,12 @@ def test_a_current_directory_that_was_removed(monkeypatch, tmp_path):
         pytest.param("\x1b[2J", "", id="control characters"),
     ],
 )
-def test_checkpoints_that_are_not_there(trained, which, expected):
+def test_missing_checkpoint_is_refused(trained, which, expected):
     message = refuse("test", "--test-prefix", TRAIN, "--save-dir", trained, "--checkpoint", which)
     assert expected in message and len(message) < 200 and "\x1b" not in message
 
 
-def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy, smallest_file):
+def test_file_content_is_escaped(tmp_path, run_copy, smallest_file):
     orders = "\x1b]0;owned\x07"
     options = smallest_file(**{orders: 1, "k" * 300_000: 2})
     message = refuse(*train_command(tmp_path / "run", options))
@@ -91,7 +91,7 @@ def test_what_a_file_says_gives_no_orders_to_the_terminal(tmp_path, run_copy, sm
     "name", ["checkpoint", "metrics.jsonl", "calls.jsonl", "vocab.txt", "vocab.txt.sha256"]
 )
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_pipes_and_devices_in_a_run_are_not_read(run_copy, smallest_file, name, kind):
+def test_pipe_in_a_run_is_refused(run_copy, smallest_file, name, kind):
     file = run_copy / name
     file.unlink()
     os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
@@ -103,7 +103,7 @@ def test_pipes_and_devices_in_a_run_are_not_read(run_copy, smallest_file, name, 
         assert message == f"{file}: is a device, a pipe or a socket, expected a file"
 
 
-def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch, smallest_file):
+def test_signal_before_the_first_step_exits_75(tmp_path, monkeypatch, smallest_file):
     """The warning of a cluster: the same status as when there is something to save."""
     before = signal.getsignal(signal.SIGUSR1)
 
@@ -119,7 +119,7 @@ def test_a_signal_while_the_text_is_counted(tmp_path, monkeypatch, smallest_file
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
-def test_nothing_left_to_do(run_copy, smallest_file):
+def test_finished_run_is_unchanged(run_copy, smallest_file):
     """A call that is resumed at its end adds nothing to the record; its rehearsal says so."""
     train = train_command(run_copy, smallest_file(), "--seed", 7, "--resume")
     before = snapshot(run_copy)
@@ -162,7 +162,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
     ],
 )
-def test_flags_that_make_no_sense(refused, flags, message, status):
+def test_contradictory_flags_are_refused(refused, flags, message, status):
     assert message in refused(*flags, status=status)
 
 
@@ -182,7 +182,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
+def test_full_disk_keeps_the_last_checkpoint(tiny_disk, trained):
     save_dir = shutil.copytree(trained, tiny_disk / "run")
     (tiny_disk / "ballast").write_bytes(bytes(shutil.disk_usage(tiny_disk).free - 20480))
     before = {name: data for name, data in snapshot(save_dir).items() if not name.endswith(".jsonl")}
@@ -195,7 +195,7 @@ def test_a_disk_full_later_keeps_the_checkpoint_before(tiny_disk, trained):
     run("test", "--test-prefix", HELDOUT, "--save-dir", save_dir)
 
 
-def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, smallest_file, monkeypatch):
+def test_early_interrupt_leaves_nothing(tmp_path, smallest_file, monkeypatch):
     save_dir = tmp_path / "deep" / "run"
 
     def interrupted(*_, **__):
@@ -210,14 +210,14 @@ def test_an_interrupt_before_the_first_checkpoint_leaves_nothing(tmp_path, small
 # --- runs ---------------------------------------------------------------------------------------------
 
 
-def test_a_restart_cannot_change_the_model():
+def test_restart_refuses_another_network():
     flags = ("--set", "lstm.dim=16", "--set", "bidirectional=false")
     of = ("--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB)
     message = refuse("restart", "--train-prefix", TRAIN, *of, *flags)
     assert message.startswith("a restart cannot change lstm.dim (24 to 16), bidirectional (true to false);")
 
 
-def test_addresses_are_no_files(tmp_path):
+def test_url_is_refused_as_file(tmp_path):
     address = "https://example.org/elmo/options.json"
     message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
     assert f"{address} is a URL; download it and give the path of the file" in message

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bilm.cli.process import STOPPED_STATUS
-from bilm.options.file import load_inference_options
+from bilm.options.options_file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
 from tests.helpers import GOLDEN, TRAIN, VOCAB, invoke, newest_arrays, refuse, run, snapshot

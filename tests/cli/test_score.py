@@ -65,7 +65,7 @@ def score(variant, path, *flags):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_scores_are_those_of_the_logits(variant, tmp_path):
+def test_scores_match_the_logits(variant, tmp_path):
     tokens = [json.loads(line) for line in score(variant, tmp_path / "t", "--tokens", "--format", "jsonl")]
     sums = [json.loads(line) for line in score(variant, tmp_path / "t", "--format", "jsonl")]
     assert [record["line"] for record in sums] == [0, 1, 3]
@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_logits(variant, tmp_path):
 
 
 @pytest.mark.slow
-def test_scores_of_low_precision_are_near_the_exact_ones(tmp_path):
+def test_low_precision_scores_are_near(tmp_path):
     exact, found = (
         [json.loads(line)["forward"] for line in score("char", tmp_path / "t", "--format", "jsonl", *flags)]
         for flags in ((), ("--precision", "bfloat16"))
@@ -120,7 +120,7 @@ def probabilities(predictor, context, **settings):
 
 
 @pytest.mark.parametrize("context", ["left", "right"])
-def test_one_side_has_the_probabilities_of_the_scores(predictor, context):
+def test_left_context_matches_scores(predictor, context):
     for words, places, score in zip(TEXTS, probabilities(predictor, context), predictor(TEXTS), strict=True):
         scored = score.forward[:-1] if context == "left" else score.backward[1:]
         assert len(places) == len(words)
@@ -128,7 +128,7 @@ def test_one_side_has_the_probabilities_of_the_scores(predictor, context):
             assert word == "unseenword" or np.log(place[word]) == pytest.approx(log_probability, abs=1e-5)
 
 
-def test_both_sides_are_the_product(predictor):
+def test_both_contexts_are_multiplied(predictor):
     sides = [probabilities(predictor, context) for context in ("left", "right", "both")]
     for left, right, both in zip(*(places for of_side in sides for places in of_side[2:]), strict=True):
         ratios = [np.log(both[word] / (left[word] * right[word])) for word in both]
@@ -148,7 +148,7 @@ def test_gaps(predictor):
     assert dict(gaps[0].best) == pytest.approx(dict(other.best))  # a word is not read for its own prediction
 
 
-def test_a_model_of_one_direction(tmp_path):
+def test_one_direction_has_one_context(tmp_path):
     folder = GOLDEN / "char-forward"
     predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")
     with pytest.raises(OptionsError, match="`context` both: the model has no backward direction"):
@@ -157,7 +157,7 @@ def test_a_model_of_one_direction(tmp_path):
         next(predictor.predict([["a"]], context="up"))
 
 
-def test_the_command(tmp_path, predictor):
+def test_command_prints_predictions(tmp_path, predictor):
     text = tmp_path / "text"
     text.write_text("the a\n\na ___ the\n")
     flags = ("--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt", "--n-best", 2)

@@ -32,7 +32,7 @@ def test_build_and_check(text, tmp_path):
 
 
 @pytest.mark.parametrize("is_other_build", [True, False], ids=["another build", "another program"])
-def test_of_two_builds_one_is_refused_and_no_file_is_lost(text, tmp_path, monkeypatch, is_other_build):
+def test_second_build_is_refused(text, tmp_path, monkeypatch, is_other_build):
     outfile, read = tmp_path / "vocab.txt", corpus.read_sentences
     build = ("vocab", "build", "--train-prefix", text, "--outfile", outfile)
 
@@ -55,7 +55,7 @@ def test_of_two_builds_one_is_refused_and_no_file_is_lost(text, tmp_path, monkey
     assert outfile.read_text() == "another's" and result.read_text().startswith("<S>\n")
 
 
-def test_build_does_not_write_over_its_corpus(text, tmp_path):
+def test_build_refuses_its_corpus(text, tmp_path):
     (tmp_path / "link").symlink_to(text)
     for outfile in (text, tmp_path / "link"):
         command = ("vocab", "build", "--train-prefix", tmp_path / "t*", "--outfile", outfile, "--overwrite")
@@ -79,7 +79,7 @@ def test_check_finds(tmp_path, content, status, finding):
     assert result.exit_code == status and finding.format(path=path) in result.output
 
 
-def test_blank_and_repeated_lines_are_read_as_in_bilm_tf(tmp_path, smallest_file, caplog):
+def test_blank_lines_are_read_as_in_bilm_tf(tmp_path, smallest_file, caplog):
     """They are rows that no text uses, as those of other words would be."""
     words, odd, plain = VOCAB.read_text().split("\n"), tmp_path / "odd.txt", tmp_path / "plain.txt"
     words[40:40] = ["", "the"]

@@ -31,7 +31,7 @@ def test_word_ids():
     np.testing.assert_array_equal(ids, [[4, 1, 6, 2, 5], [4, 6, 5, 0, 0], [4, 5, 0, 0, 0]])
 
 
-def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
+def test_vocabulary_without_unk_encodes_known_words():
     batcher = TokenBatcher(Vocabulary.from_words(["a", "</S>", "<S>", "b"]))
     assert batcher.batch_sentences([["b", "a"], []]).tolist() == [[3, 4, 1, 2], [3, 2, 0, 0]]
     with pytest.raises(VocabularyError, match="'c' is not in the vocabulary, which has no <UNK>"):
@@ -48,19 +48,19 @@ def test_a_vocabulary_without_unk_serves_for_the_words_it_has():
         ([], "no sentences"),
     ],
 )
-def test_what_is_no_word(sentences, message):
+def test_other_than_words_is_refused(sentences, message):
     for batcher in (Batcher(None, 5), TokenBatcher(Vocabulary.from_words(WORDS))):
         with pytest.raises(DataError, match=message):
             batcher.batch_sentences(sentences)
 
 
-def test_sentences_of_any_kind():
+def test_sentences_may_be_iterators():
     expected = batch_to_ids(SENTENCES)
     for sentences in (iter(SENTENCES), map(iter, SENTENCES), [np.array(words, str) for words in SENTENCES]):
         np.testing.assert_array_equal(batch_to_ids(sentences), expected)
 
 
-def test_vocabularies_that_do_not_fit():
+def test_wrong_vocabulary_is_refused():
     with pytest.raises(VocabularyError, match="5 characters per word, not 6"):
         Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):

@@ -1,16 +1,20 @@
 import gzip
 import json
+import tomllib
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bilm.data import corpus
-from bilm.errors import CheckpointError, DataError, VocabularyError
+import bilm
+from bilm.data import BidirectionalLMDataset, corpus
+from bilm.errors import ArgumentError, CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import Vocabulary
-from tests.corpora import WORDS, write
+from tests.corpora import MARKS, WORDS, write
+from tests.helpers import VOCAB, smallest_options
 
 
 def test_blank_lines(tmp_path):
@@ -30,17 +34,36 @@ def test_find_files(tmp_path):
         ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
         ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
-        (tmp_path / "**" / "c.txt", ["c.txt"]),
+        ([tmp_path / "**" / "c.txt"], ["c.txt"]),
     ]:
-        assert [path.name for path in find_files(patterns)] == names
+        assert [path.name for path in find_files(map(str, patterns))] == names
     for pattern in ("nothing*", "a.txt/x"):
         with pytest.raises(DataError, match="no file matches"):
-            find_files([tmp_path / "a.txt", tmp_path / pattern])
+            find_files([f"{tmp_path}/a.txt", f"{tmp_path}/{pattern}"])
     with pytest.raises(DataError, match="no input files"):
         find_files([])
 
 
-def test_a_run_is_no_text(tmp_path):
+@pytest.mark.parametrize("kind", [iter, np.array, lambda names: np.array([*map(Path, names)], object)])
+def test_text_is_named_by_any_iterable(trained, tmp_path, kind):
+    names = [str(write(tmp_path / name, "the owl sat\n" * 9)) for name in ("b", "a")]
+    assert bilm.test(kind(names), trained).tokens == bilm.test(names, trained).tokens == 72
+    dataset = BidirectionalLMDataset(kind(names), WORDS, test=True)
+    assert dataset.filepattern == tuple(names)
+    assert len(next(dataset.iter_batches(1, 4))) == 6
+    path = tmp_path / "run"
+    bilm.train(kind(names[:1]), VOCAB, path, options=smallest_options(batch_size=1), max_steps=1, seed=1)
+    assert tomllib.loads((path / "run.toml").read_text())["train_prefix"] == names[:1]
+    assert f"train_prefix={names[0]!r}" in (path / "calls.jsonl").read_text()
+
+
+@pytest.mark.parametrize("text", [5, np.array("a"), b"a", "", [""], [None], ["a", 5]])
+def test_text_of_another_kind_is_refused(text):
+    with pytest.raises(ArgumentError, match="`test_prefix` is .*; expected files, directories or globs"):
+        bilm.test(text, "run")
+
+
+def test_run_is_refused_as_text(tmp_path):
     (tmp_path / "run").mkdir()
     for name in ("checkpoint", "model.ckpt-400.index"):
         (tmp_path / "run" / name).touch()
@@ -49,7 +72,7 @@ def test_a_run_is_no_text(tmp_path):
     checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
-            find_files(path)
+            find_files([path])
         with pytest.raises(DataError, match=f"^{path}: is {what}$"):
             next(corpus.read_sentences(path))
 
@@ -68,7 +91,7 @@ def test_counts(tmp_path, monkeypatch, block):
     )
 
 
-def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
+def test_shared_sentences_are_counted(tmp_path):
     heldout = [write(tmp_path / "heldout", "a b c\nb  c\na b c\na\n\n")]
     text = write(tmp_path / "text", "b c\n  a b c \n\na b c\na b\nb a\n")
     counts = corpus.count_corpus([text, text], WORDS, heldout)
@@ -77,7 +100,7 @@ def test_sentences_of_the_heldout_text_are_found_by_their_words(tmp_path):
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])
-def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatch, block):
+def test_unknown_word_without_unk_is_named(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     vocab = Vocabulary.from_words(["<S>", "</S>", "a", "b"])
     known = write(tmp_path / "1", "a b\na\n")
@@ -87,13 +110,13 @@ def test_an_unknown_word_without_unk_is_named_with_its_line(tmp_path, monkeypatc
         corpus.count_corpus([known, other], vocab)
 
 
-def test_an_empty_corpus_is_refused(tmp_path):
+def test_empty_corpus_is_refused(tmp_path):
     files = [write(tmp_path / f"empty-{k}", "\n \n") for k in range(5)]
     with pytest.raises(DataError, match=r"no words in .*empty-0.* and 2 more: the corpus is empty"):
         corpus.count_corpus(files, WORDS)
 
 
-def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
+def test_record_round_trip(tmp_path, monkeypatch):
     path = write(tmp_path / "text", "a b d\n\nc\n")
     monkeypatch.chdir(tmp_path)
     counts = corpus.count_corpus(["text"], WORDS)
@@ -104,20 +127,19 @@ def test_a_record_gives_the_counts_again(tmp_path, monkeypatch):
         and corpus.corpus_record(again) == record
     )
     with ExitStack() as resources:
-        text = corpus.read_text("text", "train_prefix", WORDS, resources, record)
+        text = corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
         assert [*text.counts.shards] == [*again.shards]
         write(path, "a b d\n\na\n")
         with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*text: the file has changed"):
-            corpus.read_text("text", "train_prefix", WORDS, resources, record)
+            corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
 
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
-def test_a_damaged_record(record):
+def test_damaged_record_is_refused(record):
     with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
         corpus.recorded_counts(record)
 
 
-MARKS = ["<S>", "</S>", "<UNK>"]
 RAW = Vocabulary.from_words([*MARKS, "a,", "b"])
 RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
 
@@ -143,7 +165,7 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
     ],
 )
-def test_doubts_about_a_text(text, vocabulary, doubt, tmp_path):
+def test_doubts(text, vocabulary, doubt, tmp_path):
     counts = corpus.count_corpus([write(tmp_path / "text", text)], vocabulary)
     told = [*corpus.doubts(counts, vocabulary)]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

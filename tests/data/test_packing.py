@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.packing import chunks, pack, pack_in_turn
+from bilm.data.packing import chunks, enough_rows, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -14,7 +14,7 @@ def all_places(packing, n_tokens):
 
 
 @given(LENGTHS, st.none() | st.integers(1, 20))
-def test_a_sentence_stands_whole_in_a_row_and_both_directions_in_one_place(lengths, max_rows):
+def test_pack_keeps_sentences_whole(lengths, max_rows):
     packing = pack(lengths, max_rows)
     assert packing.n_rows <= (max_rows or 128)
     places = np.unravel_index(all_places(packing, sum(lengths)), (packing.n_steps, packing.n_rows))
@@ -31,7 +31,7 @@ def test_a_sentence_stands_whole_in_a_row_and_both_directions_in_one_place(lengt
 
 
 @given(LENGTHS, st.integers(1, 20), st.data())
-def test_values_are_where_their_places_say(lengths, n_rows, data):
+def test_fill_puts_values_at_places(lengths, n_rows, data):
     packing = pack_in_turn(lengths, n_rows)
     values = np.arange(1, sum(lengths) + 1)
     filled = packing.fill(values, 2)
@@ -46,7 +46,7 @@ def test_values_are_where_their_places_say(lengths, n_rows, data):
     np.testing.assert_array_equal(rows, np.arange(len(lengths)) % n_rows)
 
 
-def test_chunks_end_where_there_is_enough():
+def test_chunks_end_when_complete():
     sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
 
     def chunked(is_enough):
@@ -57,11 +57,12 @@ def test_chunks_end_where_there_is_enough():
     assert list(chunks([], lambda *_: True, len)) == []
 
 
-def test_rows_are_full_and_of_few_different_numbers():
+def test_pack_fills_rows():
     generator = np.random.default_rng(0)
     for mean in (12, 25, 90):
         lengths = (3 + generator.poisson(mean, size=16_384 // mean)).tolist()
         packing = pack(lengths)
         assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
+    assert [enough_rows(n) for n in (1, 3, 5, 8, 9, 100)] == [1, 3, 6, 8, 12, 128]
     powers_and_between = {1, *(n << k for n in (2, 3) for k in range(6)), 128}
     assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == powers_and_between

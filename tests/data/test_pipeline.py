@@ -17,7 +17,7 @@ from bilm.data.pipeline import compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import lines as text
-from bilm.io.json import JsonObject
+from bilm.io.json_objects import JsonObject
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from tests.corpora import (
     CHARACTERS,
@@ -33,7 +33,7 @@ from tests.corpora import (
 from tests.helpers import VARIANTS
 
 
-def test_sentences_come_in_order_and_rows_in_turn():
+def test_windows_read_in_order():
     sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
     windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
     first = next(windows)
@@ -43,7 +43,7 @@ def test_sentences_come_in_order_and_rows_in_turn():
     assert first.targets[1].tolist() == [[0, 4, 0, 5], [3, 3, 3, 0]]
 
 
-def test_a_passage_is_read_by_one_row_forwards_and_backwards():
+def test_passage_stays_in_one_row():
     sentences = encode_sentences(["a b", "c c", "b", "a"], WORDS).in_passages(6)  # the first two, the others
     windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
     first = next(windows)
@@ -80,7 +80,7 @@ def test_golden_batches_of_training(variant):
 
 @settings(deadline=None)
 @given(sentences_of_words, st.integers(1, 4), st.integers(1, 5), st.booleans())
-def test_batches_are_those_of_the_reference(tmp_path_factory, sentences, n_rows, n_steps, of_words):
+def test_batches_match_the_reference(tmp_path_factory, sentences, n_rows, n_steps, of_words):
     vocab = WORDS if of_words else CHARACTERS
     path = tmp_path_factory.mktemp("corpus") / "text"
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
@@ -117,7 +117,7 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
 
 @settings(deadline=None)
 @given(st.lists(st.text("ab", min_size=1, max_size=14), min_size=1, max_size=20), st.integers(1, 5))
-def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
+def test_words_are_in_the_narrowest_bucket(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
     block = Block(encode_sentences([" ".join(words)], vocab), Place())
     (window,) = pack_windows([block], vocab, n_rows=1, n_steps=len(words) + 1, bidirectional=False)
@@ -132,7 +132,7 @@ def test_words_are_in_the_first_bucket_that_is_wide_enough(words, filter_width):
             assert narrower < needed <= part.shape[1]
 
 
-def test_replicas_have_rows_of_one_window(tmp_path):
+def test_replicas_divide_a_window(tmp_path):
     path = write(tmp_path / "text", "a b c a\nb dd\nc c\na b dd ee\n")
     options = {"unroll_steps": 3, "bidirectional": True, "max_filter_width": 2, "seed": 5}
     whole = training([path], CHARACTERS, batch_size=6, **options)
@@ -142,7 +142,7 @@ def test_replicas_have_rows_of_one_window(tmp_path):
         np.testing.assert_array_equal(expand(one), np.concatenate([expand(part) for part in three], axis=1))
 
 
-def test_bad_arguments(tmp_path):
+def test_missing_marks_are_refused(tmp_path):
     path = write(tmp_path / "text", "a\n")
     options = {"batch_size": 1, "unroll_steps": 1, "bidirectional": False}
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
@@ -180,8 +180,7 @@ def assert_same(batches, others):
         assert one.position.place.sentence == other.position.place.sentence
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None)
 @given(
     corpora,
     st.fixed_dictionaries(
@@ -201,7 +200,7 @@ def assert_same(batches, others):
     st.integers(1, 40),
     st.integers(4, 60),
 )
-def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, part, vocab, n_before, n_tokens):
+def test_position_resumes_exactly(tmp_path_factory, shards, options, part, vocab, n_before, n_tokens):
     folder = tmp_path_factory.mktemp("corpus")
     files = [write(folder / str(k), "\n".join(shard)) for k, shard in enumerate(shards)]
     own = (
@@ -228,7 +227,7 @@ def test_going_on_is_never_having_stopped(tmp_path_factory, shards, options, par
         assert_same(itertools.islice(batches(position), n_after), whole[n_before:])
 
 
-def test_progress(tmp_path):
+def test_positions_count_sentences(tmp_path):
     path = write(tmp_path / "text", "a\n\n" * 5)
     batches = training([path], WORDS, batch_size=1, unroll_steps=2, bidirectional=False, shuffle=False)
     positions = [batch.position for batch in itertools.islice(batches, 7)]
@@ -236,7 +235,7 @@ def test_progress(tmp_path):
     assert [position.place.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
 
 
-def test_a_text_that_lost_a_place_is_refused(tmp_path):
+def test_changed_text_is_refused(tmp_path):
     path = write(tmp_path / "text", "a b c\nb\n" * 9)
     options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
     position = next(training([path], WORDS, **options)).position
@@ -281,7 +280,7 @@ def test_reference_dataset_in_test_mode(tmp_path):
     assert batch["next_token_id_reverse"].tolist() == [[5, 0], [0, 4]]
 
 
-def test_reference_dataset_goes_on_and_shuffles_both_directions_alike(tmp_path):
+def test_reference_dataset_shuffles_both_directions_alike(tmp_path):
     for k in range(3):
         write(tmp_path / str(k), "".join(f"{word}\n" for word in "abcabc"[k:]))
 

@@ -40,7 +40,7 @@ def test_encoding(sentences, chunk):
 
 @settings(deadline=None)
 @given(st.lists(sentences_of_words, min_size=1, max_size=4), st.data())
-def test_packing_and_joining_keep_the_words(parts, data):
+def test_join_keeps_words(parts, data):
     chosen = []
     for part in parts:
         which = data.draw(st.lists(st.integers(0, len(part) - 1), unique=True) if part else st.just([]))
@@ -70,7 +70,7 @@ def stream(files, n_sentences, **options):
 
 
 @pytest.mark.parametrize("shuffle_buffer", [1, 10, 15, 1000])
-def test_shuffling_is_a_permutation_that_the_seed_repeats(tmp_path, shuffle_buffer):
+def test_shuffle_is_a_seeded_permutation(tmp_path, shuffle_buffer):
     lines = [f"{k} a" for k in range(40)]
     files = [write(tmp_path / f"{k}", "\n".join(lines[k::4]) + "\n") for k in range(4)]
     in_order = [line for k in range(4) for line in lines[k::4]]
@@ -86,7 +86,7 @@ def test_shuffling_is_a_permutation_that_the_seed_repeats(tmp_path, shuffle_buff
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
 
 
-def test_passages_are_shuffled_whole_and_their_sentences_stay_in_order(tmp_path):
+def test_passages_are_shuffled_whole(tmp_path):
     path = write(tmp_path / "text", "".join(f"{k} a\n" for k in range(40)))
     passages = stream([path], None, endless=False, passage_tokens=9)  # three lines of three tokens
     numbers = [[int(line.split()[0]) for line in passage.split("</S>")] for passage in passages]
@@ -96,7 +96,7 @@ def test_passages_are_shuffled_whole_and_their_sentences_stay_in_order(tmp_path)
     ]
 
 
-def test_blank_lines_are_not_sentences_in_training(tmp_path):
+def test_blank_lines_are_skipped(tmp_path):
     path = write(tmp_path / "text", "\na\n\n \nb\n")
     assert stream([path], 4, shuffle=False) == ["a", "b", "a", "b"]
     empty = write(tmp_path / "empty", "\n\n")
@@ -106,7 +106,7 @@ def test_blank_lines_are_not_sentences_in_training(tmp_path):
 
 
 @pytest.mark.parametrize("n_files", [1, 2, 3, 7])
-def test_parts_are_the_whole_and_do_not_overlap(tmp_path, n_files):
+def test_parts_divide_the_text(tmp_path, n_files):
     lines = [f"{k} a" for k in range(40)]
     files = [write(tmp_path / f"{k}", "\n\n".join(lines[k::n_files])) for k in range(n_files)]
     parts = [stream(files, None, endless=False, part=k, n_parts=3) for k in range(3)]
@@ -118,7 +118,7 @@ def test_parts_are_the_whole_and_do_not_overlap(tmp_path, n_files):
         assert all(len(part) >= 12 for part in parts)
 
 
-def test_a_part_without_sentences(tmp_path):
+def test_empty_part_is_refused(tmp_path):
     path = write(tmp_path / "text", "a\nb\n")
     with pytest.raises(DataError, match="no sentences in .*text for worker 2 of 3 .*use fewer workers"):
         stream([path], 1, part=2, n_parts=3)
@@ -133,7 +133,7 @@ def test_shards_before_the_start_are_not_opened(tmp_path):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("place", [Place(shard=3), Place(line=3), Place(taken=7), Place(shard=2, line=99)])
-def test_places_the_text_does_not_have(tmp_path, place, shuffle):
+def test_missing_place_is_refused(tmp_path, place, shuffle):
     files = [write(tmp_path / f"{k}", "a\nb\n") for k in range(3)]
     with pytest.raises(CheckpointError, match="the text has changed: "):
         stream(files, 1, start=place, shuffle=shuffle)

@@ -44,7 +44,7 @@ def test_prefetch_stops_with_its_consumer(leave):
     assert len(made) <= 5, "no more than the depth is made ahead"
 
 
-def test_results_are_in_the_order_of_the_items():
+def test_map_keeps_the_order():
     is_second_done = threading.Event()
 
     def second_first(number):
@@ -58,7 +58,7 @@ def test_results_are_in_the_order_of_the_items():
 
 
 @pytest.mark.parametrize("n_at_once", [1, 2])
-def test_items_are_read_a_little_ahead_and_an_error_comes_in_its_turn(n_at_once):
+def test_map_raises_in_order(n_at_once):
     taken = []
     items = map(lambda item: taken.append(item) or item, [1, 2, 4, 0, *range(100)])
     results = map_in_order(lambda number: 4 / number, items, n_at_once)

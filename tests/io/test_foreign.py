@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from bilm.errors import DataError, WeightsError
-from bilm.io.foreign import explained, of_names, what_it_is
+from bilm.io.foreign import describe_names, explained, what_it_is
 from bilm.io.zip_archive import ZipArchive
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
 
@@ -29,11 +29,11 @@ PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it"
         (["metadata.json", "config.json", "model.weights.h5"], "a SavedModel or a Keras model"),
     ],
 )
-def test_folders_and_archives(names, what, tmp_path):
+def test_folders_are_described(names, what, tmp_path):
     files = dict.fromkeys(names, b"{}")
     for found in (
         what_it_is(write_folder(tmp_path / "folder", files)),
-        of_names(f"in/{name}" for name in names),
+        describe_names(f"in/{name}" for name in names),
     ):
         assert found is not None and found.startswith(what)
         assert "; " in found, "what to do"
@@ -59,22 +59,22 @@ class Evil:
         ("model.pt", b"PK\x03\x04", PYTORCH),
     ],
 )
-def test_files(name, data, what, tmp_path):
+def test_files_are_described(name, data, what, tmp_path):
     (tmp_path / name).write_bytes(data)
     assert (what_it_is(tmp_path / name) or "").startswith(what)
 
 
 @pytest.mark.parametrize("path", [OPTIONS, WEIGHTS, VOCABULARY, OPTIONS.parent, OPTIONS.parent / "none"])
-def test_what_is_not_foreign(path):
+def test_own_files_are_not_described(path):
     assert what_it_is(path) is None
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert what_it_is(tmp_path / "pipe") is None
 
 
-def test_the_error_is_explained(tmp_path):
+def test_error_is_explained(tmp_path):
     path = tmp_path / "weights.th"
     path.write_bytes(pickle.dumps(1, protocol=2))
     with pytest.raises(WeightsError, match=r"weights.th: is a Python pickle"), explained(path, WeightsError):
@@ -103,12 +103,12 @@ def test_members_are_read(method, tmp_path):
     assert archive.read("in/b") == b"two" * 1000
 
 
-def test_a_bomb(tmp_path):
+def test_bomb_is_refused(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(70 << 20)})
     assert "bytes expand to 73,400,320; this is not a model" in refused(path)
 
 
-def test_a_size_that_is_not_true(tmp_path):
+def test_false_size_is_refused(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(5000)})
     data = path.read_bytes()
     for claimed in (5001, 4999, 1 << 31):
@@ -116,7 +116,7 @@ def test_a_size_that_is_not_true(tmp_path):
         assert refused(path)
 
 
-def test_members_that_are_not_read(tmp_path):
+def test_encrypted_member_is_refused(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": b"one"}, zipfile.ZIP_BZIP2)
     assert "is encrypted, or not compressed with deflate" in refused(path)
     path = write_zip(tmp_path / "encrypted.zip", {"a": b"one"})

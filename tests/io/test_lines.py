@@ -13,7 +13,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bilm.data.corpus import count_corpus, read_sentences
@@ -38,8 +38,9 @@ small_blocks = pytest.mark.parametrize("block", [3, 1 << 20])
 
 
 @settings(deadline=None)
+@example("a\r\nb\r", 2)
 @given(st.text(st.sampled_from("ab \t\n\r\x85\x0b\u2028é雪😀\ufeff"), max_size=40), st.integers(1, 9))
-def test_lines_are_those_of_text_mode_whatever_the_block(tmp_path_factory, text, block):
+def test_lines_match_text_mode(tmp_path_factory, text, block):
     path = write(tmp_path_factory.mktemp("lines") / "text", text)
     with open(path, encoding="utf-8-sig") as file:
         expected = [line.removesuffix("\n") for line in file]
@@ -68,7 +69,7 @@ def test_only_line_ends_end_a_line(tmp_path, compress):
 
 
 @every_compression
-def test_several_compressed_members_are_one_text(tmp_path, compress):
+def test_members_are_joined(tmp_path, compress):
     path = write(tmp_path / "text", compress(b"a\nb") + compress(b"c\nd\n"))
     assert list(read_lines(path)) == ["a", "bc", "d"]
     assert list(read_lines(write(tmp_path / "plain.gz", "a b\n"))) == ["a b"], "a name means nothing"
@@ -92,7 +93,7 @@ def test_damaged_compression_names_the_file(tmp_path, compress, first):
 
 
 @pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
-def test_empty_file_with_ending_of_compression_is_damaged(tmp_path, ending):
+def test_empty_gz_is_refused(tmp_path, ending):
     with pytest.raises(
         DataError, match=f"a.{ending}: the compressed file is truncated or corrupt .it is empty"
     ):
@@ -100,7 +101,7 @@ def test_empty_file_with_ending_of_compression_is_damaged(tmp_path, ending):
     assert list(read_lines(write(tmp_path / "a.txt", b""))) == []
 
 
-def test_zeros_may_stand_behind_a_stream_of_xz(tmp_path):
+def test_xz_padding_is_skipped(tmp_path):
     first, second = lzma.compress(b"a\n"), lzma.compress(b"b\n")
     for data in (first + b"\0" * 8 + second + b"\0" * 4, first + b"\0" * 4000 + second):
         assert list(read_lines(write(tmp_path / "text", data))) == ["a", "b"]
@@ -114,7 +115,7 @@ def peak_of(read):
     return peak
 
 
-def test_a_little_that_stands_for_very_much(tmp_path):
+def test_zstandard_expands_in_pieces(tmp_path):
     """Frames of 8 kB for 256 MB, which come a little at a time."""
     path = write(tmp_path / "text", zstd(b"\n" * (1 << 28)))
 
@@ -124,7 +125,7 @@ def test_a_little_that_stands_for_very_much(tmp_path):
     assert peak_of(read) < 1 << 27
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path):
+def test_endless_line_is_refused(tmp_path):
     path = write(tmp_path / "bomb", gzip.compress(b"a\n" + b"x" * (100 << 20), 1))
 
     def read():
@@ -135,7 +136,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path):
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, zstd])
-def test_streams_are_read_as_files_are(tmp_path, compress):
+def test_streams_match_files(tmp_path, compress):
     source = io.BytesIO(compress(TEXT.encode()))
     assert list(read_stream_lines(source, "standard input")) == TEXT.splitlines()
     assert list(read_lines(write(tmp_path / "text.txt", compress(TEXT.encode())))) == TEXT.splitlines()
@@ -145,7 +146,7 @@ def test_streams_are_read_as_files_are(tmp_path, compress):
         list(read_stream_lines(damaged, "standard input"))
 
 
-def test_lines_of_a_stream_come_when_they_are_there():
+def test_stream_lines_are_not_held_back():
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb", 0) as sink:
         lines = read_stream_lines(stream, "standard input")
@@ -169,7 +170,7 @@ def test_lines_of_a_stream_come_when_they_are_there():
         ("a\n".encode("utf-16-le"), "line 1: .*% of the bytes are NUL.*; if it is UTF-16 or UTF-32, convert"),
     ],
 )
-def test_what_is_not_text_is_refused_with_its_line(tmp_path, monkeypatch, data, message, block):
+def test_binary_is_refused_with_its_line(tmp_path, monkeypatch, data, message, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     path = write(tmp_path / "bad.txt", data)
     with pytest.raises(DataError, match=f"bad.txt: {message}"):
@@ -177,7 +178,7 @@ def test_what_is_not_text_is_refused_with_its_line(tmp_path, monkeypatch, data, 
 
 
 @small_blocks
-def test_stray_nul_bytes_and_very_long_lines_are_text(tmp_path, monkeypatch, block):
+def test_stray_nul_is_text(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
     lines = [
         "a line without",
@@ -199,7 +200,7 @@ def counted(*paths):
 @pytest.mark.parametrize(
     ("text", "problem"), [(b"a b\n", "6 bytes before, 4 now"), (b"a c\nb\n", "but different content")]
 )
-def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
+def test_replaced_file_is_refused(tmp_path, text, problem):
     path = write(tmp_path / "text", b"a b\nc\n")
     (shard,) = counted(path)
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
@@ -209,7 +210,7 @@ def test_another_text_in_its_place_is_noticed(tmp_path, text, problem):
         list(read_lines(shard))
 
 
-def test_a_file_that_grows_or_goes_while_it_is_read(tmp_path):
+def test_growing_file_is_refused(tmp_path):
     path = write(tmp_path / "text", "a\n" * (1 << 20))
     (shard,) = counted(path)
     lines = read_lines(shard)
@@ -223,7 +224,7 @@ def test_a_file_that_grows_or_goes_while_it_is_read(tmp_path):
         list(read_lines(shard))
 
 
-def test_the_same_shards(tmp_path, monkeypatch):
+def test_same_shards_are_found_elsewhere(tmp_path, monkeypatch):
     for place in ("here", "there"):
         (tmp_path / place).mkdir()
     files = [write(tmp_path / "here" / name, text) for name, text in (("a", "a b\n"), ("b", "b a\n"))]
@@ -262,10 +263,10 @@ def directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, compress):
+def test_standard_input_is_copied(directory, tmp_path, monkeypatch, compress):
     monkeypatch.setattr(shards_module, "_BLOCK_BYTES", 3)
     other = write(tmp_path / "other", "x")
-    with input_files([other, Path("-")], stream=io.BytesIO(compress(b"a b\nc\n"))) as files:
+    with input_files([str(other), "-"], stream=io.BytesIO(compress(b"a b\nc\n"))) as files:
         assert files[0] == other and directory in files[1].parents
         assert [list(read_lines(files[1])) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
@@ -277,25 +278,25 @@ def test_standard_input_is_a_file_for_a_while(directory, tmp_path, monkeypatch, 
 
 
 @has_names_of_open_files
-def test_what_a_shell_substitutes_is_read_as_often_as_needed(directory, tmp_path):
+def test_pipe_is_read_twice(directory, tmp_path):
     name = pipe(gzip.compress(b"a b\nc\n"))
     with input_files([name, name]) as (path,):
         assert [list(read_lines(path)) for _ in range(2)] == [["a b", "c"]] * 2
     assert list(directory.iterdir()) == []
     with pytest.raises(DataError, match="null: is a device, a pipe or a socket, expected a file"):
-        input_files("/dev/null").__enter__()
+        input_files(["/dev/null"]).__enter__()
 
 
 @has_names_of_open_files
-def test_errors_name_what_the_user_gave(directory):
+def test_errors_name_the_users_input(directory):
     name = pipe(b"a\n\xff\n")
     for pattern, label in (("-", "standard input"), (name, name)):
-        with input_files(pattern, stream=io.BytesIO(b"a\n\xff\n")) as (path,):
+        with input_files([pattern], stream=io.BytesIO(b"a\n\xff\n")) as (path,):
             with pytest.raises(DataError, match=f"^{label}: line 2: not UTF-8"):
                 list(read_lines(path))
 
 
-def test_input_that_cannot_be_read_or_kept(directory):
+def test_empty_or_large_input_is_refused(directory):
     def refused(message, patterns=("-",), text=b"a\n"):
         with pytest.raises(DataError, match=message), input_files(patterns, stream=io.BytesIO(text)):
             pass
@@ -312,12 +313,12 @@ def test_input_that_cannot_be_read_or_kept(directory):
 
 
 @has_names_of_open_files
-def test_a_killed_process_leaves_no_text(directory):
+def test_killed_process_leaves_no_copy(directory):
     code = """
 import io, os, signal
 from bilm.io.shards import input_files
 from bilm.io.lines import read_lines
-with input_files("-", stream=io.BytesIO(b"a b\\n")) as (path,):
+with input_files(["-"], stream=io.BytesIO(b"a b\\n")) as (path,):
     print(list(read_lines(path)), path.stat().st_size, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

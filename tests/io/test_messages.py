@@ -17,13 +17,13 @@ CONTROL = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t
 
 
 @given(st.text() | st.text(st.sampled_from(CONTROL)))
-def test_nothing_that_orders_a_terminal_about_comes_through(text):
+def test_control_characters_are_escaped(text):
     for one in (printable(text), message_lines(text), json_line(text), shown(text)):
         assert not set(CONTROL) & set(one)
     assert json.loads(json_line(text)) == text
 
 
-def test_long_lines_of_a_message_lose_their_middle():
+def test_long_lines_are_shortened():
     word = "x" * 3_000_000
     assert len(shown(word)) == len(shown([word])) == 80
     first, second = message_lines(f"run/a: {word} is unknown\nshort").split("\n")
@@ -31,6 +31,6 @@ def test_long_lines_of_a_message_lose_their_middle():
     assert second == "short"
 
 
-def test_printable_text_stays_as_it_is():
+def test_printable_text_is_unchanged():
     text = "naïve 日本 👩\u200d🔬\tand\nlines"
     assert printable(text) == text and json.loads(json_line({"a": text})) == {"a": text}

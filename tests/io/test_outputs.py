@@ -31,7 +31,7 @@ def refused(check, path, *arguments):
 # --- kinds ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_file(tmp_path):
+def test_other_kinds_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
@@ -49,7 +49,7 @@ def test_what_is_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("check", [check_output, check_saved_model])
-def test_a_link_that_leads_nowhere(check, tmp_path):
+def test_dangling_symlink_is_refused(check, tmp_path):
     (tmp_path / "link").symlink_to("none")
     (tmp_path / "loop").symlink_to("loop")
     for overwrite in (False, True):
@@ -58,7 +58,7 @@ def test_a_link_that_leads_nowhere(check, tmp_path):
 
 
 @pytest.mark.parametrize("check", [check_output, check_saved_model])
-def test_a_directory_that_is_not_there_or_cannot_be_written(check, tmp_path, monkeypatch):
+def test_missing_parent_is_refused(check, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     assert refused(check, tmp_path / "none" / "new", False) == "cannot be written: No such file or directory"
     assert refused(check, tmp_path / "file" / "new", False) == "cannot be written: Not a directory"
@@ -76,14 +76,14 @@ def text(tmp_path):
     return tmp_path / "text"
 
 
-def test_an_input_is_not_written_over(text):
+def test_input_is_refused(text):
     others = (None, text.with_name("none"))
     message = refused(check_output, text, True, [*others, text])
     assert message == "it is an input and would be lost; give another name"
 
 
 @pytest.mark.parametrize("is_input", [False, True])
-def test_links_hide_no_input(text, tmp_path, is_input):
+def test_linked_input_is_refused(text, tmp_path, is_input):
     (tmp_path / "hard").hardlink_to(text)
     (tmp_path / "soft").symlink_to("text")
     (tmp_path / "directory").symlink_to(tmp_path)
@@ -94,14 +94,14 @@ def test_links_hide_no_input(text, tmp_path, is_input):
         )
 
 
-def test_what_standard_input_comes_from(text):
+def test_standard_input_is_refused(text):
     with text.open() as file:
         message = refused(check_output, text, True, [file.fileno()])
     assert message == "standard input is an input and would be lost; give another name"
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt"])
-def test_files_of_a_run(tmp_path, name):
+@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt", "bilm.lock"])
+def test_run_files_are_refused(tmp_path, name):
     message = refused(check_output, tmp_path / name, True, [tmp_path])
     assert message == "is the name of a file of the run; give another name"
     (tmp_path / name).touch()
@@ -126,7 +126,7 @@ def saved(tmp_path):
     return directory
 
 
-def test_what_exists_is_replaced_only_when_told(saved, tmp_path):
+def test_overwrite_replaces(saved, tmp_path):
     (tmp_path / "old").touch()
     for check, path in ((check_output, tmp_path / "old"), (check_saved_model, saved)):
         check(tmp_path / "new", False)
@@ -138,13 +138,13 @@ NOT_OURS = "exists and is not a SavedModel that bilm wrote, with nothing else in
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "assets/words.txt", "variables/mine", "run/checkpoint"])
-def test_a_saved_model_with_something_else_in_it(saved, name):
+def test_saved_model_with_other_files_is_refused(saved, name):
     (saved / name).parent.mkdir(exist_ok=True)
     (saved / name).touch()
     assert refused(check_saved_model, saved, True) == NOT_OURS
 
 
-def test_directories_that_are_none_of_ours(saved, tmp_path):
+def test_other_directory_is_refused(saved, tmp_path):
     (tmp_path / "empty").mkdir()
     check_saved_model(tmp_path / "empty", False)
     (saved / "assets").rmdir()
@@ -155,7 +155,7 @@ def test_directories_that_are_none_of_ours(saved, tmp_path):
     assert refused(check_saved_model, saved, True) == NOT_OURS
 
 
-def test_inputs_in_a_saved_model(saved, tmp_path):
+def test_input_in_a_saved_model_is_refused(saved, tmp_path):
     before = snapshot(saved)
     variables = saved / "variables"
     (tmp_path / "link").symlink_to(variables)
@@ -181,7 +181,7 @@ def write_directory(path, **settings):
         (temporary / "file").write_text("new")
 
 
-def test_a_file_takes_its_place_when_the_block_succeeds(tmp_path):
+def test_file_is_written_atomically(tmp_path):
     path = tmp_path / "file"
     mask = os.umask(0o027)
     write(path)
@@ -193,7 +193,7 @@ def test_a_file_takes_its_place_when_the_block_succeeds(tmp_path):
     assert snapshot(tmp_path) == {"file": b"new"}
 
 
-def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
+def test_symlink_keeps_its_target(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "file").write_text("old")
     (tmp_path / "link").symlink_to("disk/file")
@@ -204,7 +204,7 @@ def test_a_symlink_stays_and_its_target_is_replaced(tmp_path):
 
 @pytest.mark.parametrize("there", [(), ("first",), ("second",), ("first", "second")])
 @pytest.mark.parametrize("failing", ["first", "second"])
-def test_all_of_several_files_take_their_places_or_none(tmp_path, monkeypatch, there, failing):
+def test_several_files_roll_back(tmp_path, monkeypatch, there, failing):
     for name in there:
         (tmp_path / name).write_text("old")
     before = snapshot(tmp_path)
@@ -221,7 +221,7 @@ def test_all_of_several_files_take_their_places_or_none(tmp_path, monkeypatch, t
     assert snapshot(tmp_path) == before
 
 
-def test_a_directory(tmp_path):
+def test_directory_is_replaced(tmp_path):
     write_directory(tmp_path / "one")
     (tmp_path / "one" / "other").write_text("old")
     (tmp_path / "link").symlink_to("one")
@@ -231,7 +231,7 @@ def test_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize("n_renames", [0, 1])
-def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch, n_renames):
+def test_directory_rolls_back(tmp_path, monkeypatch, n_renames):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "file").write_text("old")
     done = []
@@ -254,7 +254,7 @@ def test_a_directory_that_cannot_be_replaced_stays(tmp_path, monkeypatch, n_rena
 
 
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
-def test_file_that_appeared_stays_and_results_are_beside_it(tmp_path, monkeypatch, has_links):
+def test_file_that_appeared_is_kept(tmp_path, monkeypatch, has_links):
     def no_links(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -276,7 +276,7 @@ def test_file_that_appeared_stays_and_results_are_beside_it(tmp_path, monkeypatc
     assert snapshot(tmp_path) == content | {"new": b"new"}
 
 
-def test_directory_that_appeared_or_was_changed_stays(tmp_path):
+def test_directory_that_appeared_is_kept(tmp_path):
     path = tmp_path / "out"
     path.mkdir()
     for number, overwrite in ((1, False), (2, True)):
@@ -292,7 +292,7 @@ def test_directory_that_appeared_or_was_changed_stays(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["out", "out.new-1", "out.new-2"]
 
 
-def test_output_whose_temporary_file_is_removed_stays(tmp_path):
+def test_removed_result_keeps_the_output(tmp_path):
     (tmp_path / "out").write_text("old")
     with writing(tmp_path / "out") as (temporary,):
         temporary.unlink()
@@ -324,7 +324,7 @@ def no_locks(handle, operation):
 
 
 @pytest.mark.parametrize("has_locks", [True, False])
-def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path, monkeypatch, has_locks):
+def test_next_writer_removes_remains(tmp_path, monkeypatch, has_locks):
     path = tmp_path / "a[b].hdf5"
     killed(HALF_A_FILE, path)
     assert sorted(snapshot(tmp_path)) == [".a[b].hdf5.tmp", ".a[b].hdf5.tmp/lock", ".a[b].hdf5.tmp/new"]
@@ -334,7 +334,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path, monkeypat
     assert snapshot(tmp_path) == {path.name: b"new"}
 
 
-def test_a_directory_whose_replacement_was_killed_gets_its_name_back(tmp_path):
+def test_next_writer_restores_a_directory(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "file").write_text("old")
     killed(BETWEEN_RENAMES, tmp_path / "one")
@@ -349,7 +349,7 @@ HELD = f"is being written by host .*, process {os.getpid()}; wait for it to fini
 
 
 @pytest.mark.parametrize("kind", [FILE, DIRECTORY], ids=["file", "directory"])
-def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path, kind):
+def test_second_writer_is_refused(tmp_path, kind):
     with writing(tmp_path / "out", kind=kind) as (first,):
         if kind is FILE:
             first.write_text("first")
@@ -361,7 +361,7 @@ def test_a_second_writer_is_refused_and_the_first_goes_on(tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["a file", "a link", "a directory with other files"])
-def test_what_is_not_ours_stays(tmp_path, name):
+def test_foreign_staging_is_refused(tmp_path, name):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("mine")
     place = tmp_path / ".file.tmp"
@@ -378,7 +378,7 @@ def test_what_is_not_ours_stays(tmp_path, name):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
-def test_directory_of_another_user_is_not_taken_over(tmp_path):
+def test_other_users_staging_is_refused(tmp_path):
     place = tmp_path / ".file.tmp"
     place.mkdir()
     (place / "lock").touch()
@@ -393,7 +393,7 @@ def test_temporary_files_are_private(tmp_path):
         assert stat.S_IMODE((tmp_path / ".file.tmp").stat().st_mode) == 0o700
 
 
-def test_directory_that_another_writer_just_removed_is_not_in_the_way(tmp_path, monkeypatch):
+def test_removed_staging_is_made_again(tmp_path, monkeypatch):
     place, lstat = tmp_path / ".file.tmp", Path.lstat
     place.mkdir()
 
@@ -434,7 +434,7 @@ def was_told_to_end(moment, paths):
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["replaced", "new"])
-def test_signal_at_any_moment_leaves_all_old_or_all_new_files(tmp_path, is_there):
+def test_signal_leaves_old_or_new_files(tmp_path, is_there):
     """And no temporary directories."""
     paths = [tmp_path / "first", tmp_path / "second"]
     old, new = ({path.name: text for path in paths} for text in (b"old", b"new"))
@@ -451,7 +451,7 @@ def test_signal_at_any_moment_leaves_all_old_or_all_new_files(tmp_path, is_there
 # --- locks ----------------------------------------------------------------------------------------------
 
 
-def test_a_second_lock_is_refused_and_that_of_a_dead_process_is_free(tmp_path):
+def test_second_lock_is_refused(tmp_path):
     with FileLock(tmp_path / "lock"):
         with pytest.raises(HeldError, match=f"host .*, process {os.getpid()}$"):
             FileLock(tmp_path / "lock")
@@ -462,13 +462,13 @@ def test_a_second_lock_is_refused_and_that_of_a_dead_process_is_free(tmp_path):
         assert lock.is_supported
 
 
-def test_a_lock_file_that_was_replaced_is_not_removed(tmp_path):
+def test_replaced_lock_file_is_kept(tmp_path):
     with FileLock(tmp_path / "lock"):
         (tmp_path / "lock").unlink()
         (tmp_path / "lock").write_text("another's")
     assert (tmp_path / "lock").read_text() == "another's"
 
 
-def test_a_file_system_without_locks_keeps_nobody_out(tmp_path, monkeypatch):
+def test_missing_locks_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     assert not FileLock(tmp_path / "lock").is_supported

@@ -1,11 +1,13 @@
 """Connecting to Ray, and the workers there is room for."""
 
+import pickle
 import socket
 import sys
 
 import pytest
 
 from bilm.errors import DataError, OptionsError, ProcessError
+from bilm.io.lines import NotText, _not_text
 from tests.helpers import GOLDEN, VOCAB, refuse
 
 ray = pytest.importorskip("ray")
@@ -14,7 +16,7 @@ from bilm.ray.cluster import Cluster, errors_of_workers  # noqa: E402
 MODEL = ("--model", GOLDEN / "char" / "weights.hdf5")
 
 
-def test_what_is_refused(tmp_path):
+def test_wrong_values_are_refused(tmp_path):
     for address in ("text.txt", "", "host", "http://host:1"):
         with pytest.raises(OptionsError, match="is not an address"):
             Cluster(address)
@@ -23,7 +25,7 @@ def test_what_is_refused(tmp_path):
             Cluster(**{name: value})
     for cluster in (Cluster(n_workers=5), Cluster(cpus_per_worker=8), Cluster(gpus_per_worker=1.0)):
         with pytest.raises(OptionsError, match=r"do not fit: Ray has 4 CPUs and 0 GPUs; see `ray_workers`"):
-            cluster.room({"CPU": 4}, True)
+            cluster.workers({"CPU": 4}, True)
     command = ("embed", VOCAB, tmp_path / "out", *MODEL)
     assert refuse(*command, "--ray", status=2) == "Option '--ray' requires an argument."
     message = refuse(*command, "--ray", "text.txt", status=2)
@@ -43,12 +45,12 @@ def test_what_is_refused(tmp_path):
         (Cluster(), {"CPU": 64, "GPU": 8}, False, (63, 1, 0, 0.99)),
     ],
 )
-def test_room_for_workers(cluster, resources, has_model, expected):
-    found = cluster.room(resources, has_model)
+def test_workers_fit_the_cluster(cluster, resources, has_model, expected):
+    found = cluster.workers(resources, has_model)
     assert (found.n, found.cpus, found.gpus, found.reserved_cpus) == expected
 
 
-def test_no_ray(monkeypatch, tmp_path):
+def test_missing_ray_is_told(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.startswith("bilm.ray")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -56,7 +58,7 @@ def test_no_ray(monkeypatch, tmp_path):
     assert message == "--ray needs Ray: pip install 'ray[data,train]'"
 
 
-def test_a_cluster_that_does_not_answer(tmp_path):
+def test_silent_cluster_is_told(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -66,13 +68,22 @@ def test_a_cluster_that_does_not_answer(tmp_path):
         assert "\n" not in message and f"the Ray cluster {address} cannot be reached" in message
 
 
-def test_errors_of_workers_are_those_that_they_raised():
+def test_worker_errors_are_unwrapped():
     advice = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\nTo change: nothing"
     wrapped = ray.exceptions.RayTaskError("f", "traceback", DataError(f"a.txt: line 2{advice}"))
     for error in (wrapped, wrapped.as_instanceof_cause()):
         with pytest.raises(DataError) as found, errors_of_workers():
             raise error
         assert type(found.value) is DataError and str(found.value) == "a.txt: line 2"
+    not_text = pickle.loads(pickle.dumps(_not_text("a.txt", 2, "not UTF-8")))
+    wrapped = ray.exceptions.RayTaskError("f", "traceback", not_text)
+    not_text.args = (f"{not_text} (worker 1){advice}",)
+    with (
+        pytest.raises(NotText, match=r"a.txt: line 2: not UTF-8 \(worker 1\)$") as found,
+        errors_of_workers(),
+    ):
+        raise wrapped
+    assert (found.value.line, found.value.message) == (2, "not UTF-8")
     with pytest.raises(ProcessError, match="^Ray: System error: lost"), errors_of_workers():
         raise ray.exceptions.RaySystemError("lost")
     with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():

@@ -37,7 +37,7 @@ def texts(tmp_path):
     return tmp_path / "texts"
 
 
-def test_files_are_found_once_by_path_and_url_and_decompressed(texts):
+def test_files_are_found_once(texts):
     names = [str(texts / name) for name in ("a.txt", "b.txt.gz")]
     assert jobs.text_files([str(texts), names[0]]) == names
     url = texts.as_uri()
@@ -70,7 +70,7 @@ def old_parts(tmp_path):
     return tmp_path / "out"
 
 
-def test_old_parts_at_a_url_go_when_the_new_ones_are_there(old_parts):
+def test_url_replaces_old_parts_last(old_parts):
     before, url = snapshot(old_parts), old_parts.as_uri()
     for error in (OSError("No space left"), KeyboardInterrupt()):
         with pytest.raises((DataError, KeyboardInterrupt)), jobs.output_directory(url, True, "id"):
@@ -89,7 +89,7 @@ FORMS = [({"line": np.array(LINES)}, {}), (pa.table({"line": LINES}), {"layers":
 
 
 @pytest.mark.parametrize(("batch", "form"), FORMS, ids=["arrays", "table, pooled"])
-def test_vectors_are_those_of_the_embedder(batch, form):
+def test_vectors_match_the_embedder(batch, form):
     model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
     embed = Embed(model, column="line", dtype="float32", **form)
     table = embed(batch)
@@ -102,7 +102,7 @@ def test_vectors_are_those_of_the_embedder(batch, form):
     assert empty.num_rows == 0 and empty.schema == table.schema
 
 
-def test_what_is_wrong_is_said_by_the_call(tmp_path):
+def test_call_raises_wrong_input(tmp_path):
     embed = Embed(ModelArguments(options_file=FILES[0], weight_file=FILES[1]), column="line")
     for batch, message in (
         ({"text": np.array(["a"])}, "no column 'line', only text"),
@@ -150,7 +150,7 @@ def kill_a_worker():
 
 
 @pytest.mark.slow
-def test_vectors_though_a_worker_is_killed(cluster, long_and_short, tmp_path):
+def test_killed_worker_is_replaced(cluster, long_and_short, tmp_path):
     out = tmp_path / "out"
     killer = threading.Thread(target=kill_a_worker, daemon=True)
     killer.start()
@@ -171,7 +171,7 @@ def test_vectors_though_a_worker_is_killed(cluster, long_and_short, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_directory_at_a_url(cluster, old_parts, long_and_short):
+def test_url_output_is_written(cluster, old_parts, long_and_short):
     command = ("embed", long_and_short[1], old_parts.as_uri(), *MODEL, *RAY)
     assert "exists; --overwrite replaces it" in refuse(*command)
     run(*command, "--overwrite")

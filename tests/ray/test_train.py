@@ -53,7 +53,7 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
         remote_call("train", {"heldout_prefix": ["a", "-"]}, None)
 
 
-def test_arguments_are_checked_before_anything_is_handed_over():
+def test_arguments_are_checked_first():
     place = create_autospec(Cluster, instance=True)
     with pytest.raises(ArgumentError, match="`n_epoch`: no such argument"):
         bilm.train(TRAIN, VOCAB, "run", n_epoch=1, ray=place)
@@ -78,11 +78,11 @@ FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)
     ],
     ids=["first", "resumed", "nothing saved", "restart in place", "restart elsewhere"],
 )
-def test_an_attempt_resumes_what_one_before_has_saved(arguments, attempt, expected):
+def test_attempt_resumes_saved_run(arguments, attempt, expected):
     assert RemoteCall("train", arguments).arguments_after(attempt) == expected
 
 
-def test_the_relay_knows_whether_something_was_saved_and_keeps_the_order(tmp_path):
+def test_relay_keeps_order(tmp_path):
     newest, relay = ray_training.newest, Relay()
     assert newest(tmp_path) is None and newest(None) is None and newest(tmp_path / "none") is None
     assert not relay.begin(None).resumes and not relay.begin(newest(tmp_path)).resumes
@@ -116,7 +116,7 @@ HELD.__cause__ = HeldError("host a")
         (HELD, None, 2, False),
     ],
 )
-def test_which_errors_may_pass(error, attempt, n_workers, expected):
+def test_lost_workers_are_retried(error, attempt, n_workers, expected):
     assert ray_training.may_pass(error, attempt, n_workers) is expected
 
 
@@ -150,7 +150,7 @@ def kill_workers(run_dir, killed):
 
 
 @pytest.mark.slow
-def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster, text, tmp_path):
+def test_killed_workers_change_no_number(cluster, text, tmp_path):
     on_ray, by_hand = tmp_path / "ray", tmp_path / "hand"
     flags = ("--seed", 3, "--save-every", 10, "--heldout-prefix", HELDOUT, "--eval-every", 100)
     flags = (*flags, "--max-steps", N_STEPS, "--no-xla")
@@ -174,7 +174,7 @@ def test_it_is_the_run_that_is_started_by_hand_though_workers_are_killed(cluster
 
 
 @pytest.mark.slow
-def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
+def test_worker_error_ends_the_call(cluster, text, tmp_path):
     bad, run_dir = tmp_path / "bad.txt", tmp_path / "run"
     bad.write_bytes(b"good\n\xff\n")
     for words, flags, message in (
@@ -187,7 +187,7 @@ def test_errors_of_workers_end_it_at_once(cluster, text, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_call_that_is_stopped_is_saved_and_can_be_restarted(cluster, text, tmp_path):
+def test_stopped_call_is_saved(cluster, text, tmp_path):
     steps, place = [], Cluster("local", 1, 1)
     reporter = bilm.Reporter()
     reporter.step = lambda report: steps.append(report.step)

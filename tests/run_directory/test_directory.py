@@ -13,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 from bilm.errors import CheckpointError, VocabularyError, WeightsError
+from bilm.io.run_files import MARK_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory, RunModel
-from bilm.run_directory.files import MARK_FILE, require_room, writing
+from bilm.run_directory.files import require_replaceable, writing
 from bilm.training.optimizers import Adagrad, make_optimizer
 from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -37,7 +38,7 @@ def options():
 def new_model(options, seed):
     keras.utils.set_random_seed(seed)
     model = LanguageModel(options)
-    optimizer = Adagrad(options.learning_rate)
+    optimizer = Adagrad(options.step_size)
     optimizer.build(model.trainable_variables)
     return model, optimizer
 
@@ -185,7 +186,7 @@ def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
         n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0}
     )
     (run.path / "options.json").write_text(json.dumps(values))
-    with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), the options need \(8, 24\)"):
+    with pytest.raises(WeightsError, match=r"kernel has \(8, 32\), expected \(8, 24\)"):
         RunDirectory.open(run.path).latest()
 
 
@@ -293,49 +294,49 @@ def test_files_of_others_are_in_the_way(tmp_path, name):
         with pytest.raises(
             CheckpointError, match=f"{name}: is an input of this command, or was not written by the"
         ):
-            require_room(tmp_path, overwrite, WANTED)
+            require_replaceable(tmp_path, overwrite, WANTED)
 
 
 def test_other_files_are_not(tmp_path):
     for name in ("notes.txt", "events.out.tfevents.1.host.v2", "model.ckpt-x", "vocab.txt.gz"):
         (tmp_path / name).touch()
-    assert require_room(tmp_path, False, WANTED) == set()
+    assert require_replaceable(tmp_path, False, WANTED) == set()
     (tmp_path / "vocab.txt").write_text("a\n")
-    assert require_room(tmp_path, False, WANTED) == {"vocab.txt"}
+    assert require_replaceable(tmp_path, False, WANTED) == {"vocab.txt"}
 
 
 def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
     with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
-        require_room(run_copy, True, WANTED, [link])
+        require_replaceable(run_copy, True, WANTED, [link])
     same = Vocabulary(run_copy / "vocab.txt")
     os.link(run_copy / "vocab.txt", tmp_path / "hard")
-    assert require_room(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
-    assert require_room(run_copy, True, same) == set()
+    assert require_replaceable(run_copy, True, same, [tmp_path / "hard"]) == {"vocab.txt"}
+    assert require_replaceable(run_copy, True, same) == set()
 
 
 def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
     (run_copy / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match="already holds a run"):
-        require_room(run_copy, False, WANTED)
+        require_replaceable(run_copy, False, WANTED)
     for file in run_copy.glob("model.ckpt*"):
         file.unlink()
-    require_room(run_copy, False, WANTED)
+    require_replaceable(run_copy, False, WANTED)
 
 
 def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
     (run_copy / MARK_FILE).write_text("[]")
     with pytest.raises(CheckpointError, match="vocab.txt: is an input of this command, or was not written"):
-        require_room(run_copy, True, WANTED)
+        require_replaceable(run_copy, True, WANTED)
     same = Vocabulary(run_copy / "vocab.txt")
-    assert require_room(run_copy, True, same) == {"vocab.txt"}
+    assert require_replaceable(run_copy, True, same) == {"vocab.txt"}
 
 
 def test_a_run_without_its_mark_is_not_replaced(run_copy):
     (run_copy / MARK_FILE).unlink()
     with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
-        require_room(run_copy, True, WANTED)
+        require_replaceable(run_copy, True, WANTED)
 
 
 # --- the state of the optimizer ---------------------------------------------------------------------------
@@ -390,7 +391,7 @@ def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
     run, model, optimizer = saved_moments
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]
-    remapping = Remapping.of(words, new_words, np.ones(len(new_words), np.int64))
+    remapping = Remapping.from_words(words, new_words, np.ones(len(new_words), np.int64))
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
     renewed = LanguageModel(options)
     again = make_optimizer(options, renewed.named_weights())

@@ -32,18 +32,18 @@ from tests.helpers import write_json
 )
 def test_a_wrong_argument_is_named(arguments, message):
     with pytest.raises(OptionsError) as caught:
-        TrainingSettings.of(arguments)
+        TrainingSettings.from_arguments(arguments)
     assert str(caught.value).startswith(message)
 
 
 def test_values_as_they_are_given():
-    assert TrainingSettings.of(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
-    settings = TrainingSettings.of(
+    assert TrainingSettings.from_arguments(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
+    settings = TrainingSettings.from_arguments(
         {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
         | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": "2s"}
     )
     assert settings.values == {"dropout": 0.5, "optimizer": "adam", "lstm.dim": 4}
-    assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, (Path("h"),))
+    assert (settings.seed, settings.max_time, settings.heldout_prefix) == (3, 2.0, ("h",))
     assert type(settings.seed) is int and type(settings.values["dropout"]) is float
     assert settings.save_every == "1.5m"
 
@@ -80,8 +80,11 @@ def test_arguments_from_a_file(tmp_path):
         ({"options": {"lstm": {}}}, "invalid options:\n  lstm.dim: missing"),
         ({"options": 3}, "options: expected an object, got 3"),
         ({"options": "none.json"}, "none.json: No such file or directory"),
-        ({"preset": "huge"}, "preset is 'huge'; there are laptop, original, "),
-        ({"preset": "tiny", "options": PRESETS["tiny"].to_json()}, "preset and options exclude each other"),
+        ({"preset": "huge"}, "`preset` is 'huge'; there are laptop, original, "),
+        (
+            {"preset": "tiny", "options": PRESETS["tiny"].to_json()},
+            "`preset` and `options` exclude each other",
+        ),
         ({"overwrite": True}, "'overwrite': unrecognised option"),
     ],
     ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",

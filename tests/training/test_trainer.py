@@ -97,7 +97,7 @@ def test_weights_that_a_step_changes_decay():
     before = weights(plain)
     for trainer in (plain, decayed):
         next(training_steps(trainer, batches_of(trainer), 1))
-    found, factor = weights(decayed), 1 - 0.5 * plain.options.learning_rate
+    found, factor = weights(decayed), 1 - 0.5 * plain.options.step_size
     for name, expected in weights(plain).items():
         if expected.ndim > 1:  # of tables the rows that a step has changed, of kernels all
             changed = (expected != before[name]).any(1, keepdims=True)

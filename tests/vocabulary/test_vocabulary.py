@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.vocabulary.file import SPECIAL_TOKENS, Severity, check_vocabulary, choose_words, write_vocabulary
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary_file import (
+    SPECIAL_TOKENS,
+    Severity,
+    check_vocabulary,
+    choose_words,
+    write_vocabulary,
+)
 from tests.corpora import write
 
 WORDS = ["the", ".", "\u0100t", "<S>", "</S>", "<UNK>"]
@@ -39,7 +45,7 @@ def test_encoding(make):
     np.testing.assert_array_equal(vocab.lookup(["dog", "the"]), [-1, 0])
 
 
-def test_without_validation_files_are_taken_as_they_are(make):
+def test_unvalidated_file_keeps_its_lines(make):
     vocab = Vocabulary(make("a\nb\n\n!!!MAXTERMID\n a \n"))
     assert list(vocab.words) == ["a", "b", "", "a"]
     assert (vocab.word_to_id("a"), vocab.size) == (3, 4)
@@ -117,7 +123,7 @@ other_words = st.lists(st.text(max_size=9).map("not-a-known-one-{}".format), max
 
 @settings(deadline=None)
 @given(known_words, other_words, st.integers(3, 40), st.data())
-def test_rows_are_those_of_single_words(known, others, width, data):
+def test_rows_match_single_words(known, others, width, data):
     vocab = UnicodeCharsVocabulary.from_words(known, width)
     n_words = len(known) + len(others)
     ids = data.draw(st.lists(st.integers(0, n_words - 1), max_size=9)) if n_words else []
@@ -164,7 +170,7 @@ def test_building_refuses():
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.text(min_size=1, max_size=3).filter(lambda w: w.split() == [w])), max_size=5))
-def test_what_is_built_is_written_and_loaded(tmp_path_factory, sentences):
+def test_built_vocabulary_round_trip(tmp_path_factory, sentences):
     if not any(sentences):
         return
     path = tmp_path_factory.mktemp("built") / "vocab.txt"
@@ -176,7 +182,7 @@ def test_what_is_built_is_written_and_loaded(tmp_path_factory, sentences):
         assert finding.severity is Severity.INFO or expected
 
 
-def test_writing_is_whole_or_not_at_all(tmp_path):
+def test_writing_is_atomic(tmp_path):
     path = tmp_path / "vocab.txt"
     write_vocabulary(["a", "b"], path)
     for bad in ("", "a b", "a\n", "!!!MAXTERMID", "\ud800"):
@@ -194,7 +200,7 @@ def of(findings, severity):
     return [(finding.line, finding.message) for finding in findings if finding.severity is severity]
 
 
-def test_check_does_not_stop_at_the_first_problem(make):
+def test_check_lists_all_problems(make):
     path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n".encode() + b"\xff\n")
     findings = check_vocabulary(path)
     (bad_text, missing) = of(findings, Severity.ERROR)
@@ -208,7 +214,7 @@ def test_check_does_not_stop_at_the_first_problem(make):
     assert message.startswith("more than 48 bytes; the rest of the word is not read (1 in all: line 7")
 
 
-def test_without_unk_every_word_of_a_text_must_be_there(make):
+def test_vocabulary_without_unk_refuses_unknown_words(make):
     path = make("<S>\n</S>\na\n")
     assert load_vocabulary(path).unk == -1
     assert of(check_vocabulary(path, [["a"]]), Severity.ERROR) == []

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from bilm.errors import BilmError
-from bilm.options.file import load_inference_options
+from bilm.options.options_file import load_inference_options
 from bilm.weights.distribution import ModelFile, find_distribution
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names

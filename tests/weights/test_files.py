@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bilm.errors import CheckpointError, WeightsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.options.file import load_inference_options, load_options
-from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.options.options_file import load_inference_options, load_options
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import (
@@ -72,8 +72,8 @@ def test_every_difference_of_shapes_is_named_in_order():
     assert str(caught.value).splitlines() == [
         "somewhere does not fit the options:",
         "  missing: m (4,)",
-        "  misshapen: b has (2, 3), the options need (3, 2)",
-        "  misshapen: o has (7, 2), the options need (-1, 3)",
+        "  misshapen: b has (2, 3), expected (3, 2)",
+        "  misshapen: o has (7, 2), expected (-1, 3)",
         "  unexpected: 'x' ()",
         "  unexpected: 'z' (1,)",
     ]
@@ -263,7 +263,7 @@ def test_setting_weights_is_all_or_nothing():
     assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
     broken = random_arrays(names, 1)
     broken["softmax/b"] = broken["softmax/b"][:-1]
-    with pytest.raises(WeightsError, match=r"misshapen: softmax/b has \(29,\), the options need \(30,\)"):
+    with pytest.raises(WeightsError, match=r"misshapen: softmax/b has \(29,\), expected \(30,\)"):
         set_weights(variables, broken, "here")
     assert_same_arrays({name: variable.numpy() for name, variable in variables.items()}, arrays)
 
@@ -373,7 +373,7 @@ def arrays_of(words, dim=3):
 
 
 def remapping(old, new, counts=None):
-    return Remapping.of(old, new, np.ones(len(new), np.int64) if counts is None else counts)
+    return Remapping.from_words(old, new, np.ones(len(new), np.int64) if counts is None else counts)
 
 
 @given(old=VOCABULARIES, new=VOCABULARIES, data=st.data())

@@ -157,7 +157,7 @@ def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
 
 
 def _token_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
-    from bilm.vocabulary.file import BOS, EOS
+    from bilm.vocabulary.vocabulary_file import BOS, EOS
 
     forward = [None, *map(float, score.forward)]
     backward = [None] * len(forward) if score.backward is None else [*map(float, score.backward), None]

@@ -13,6 +13,7 @@ import click
 from bilm.cli import flags, group, process
 from bilm.io import outputs
 from bilm.io.progress import clock
+from bilm.io.run_files import run_files
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
 from bilm.runs import reporter, settings
@@ -282,7 +283,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
     if not is_resumed and not arguments["dry_run"]:
-        for file in outputs.run_files(arguments["save_dir"]):  # which a new run replaces
+        for file in run_files(arguments["save_dir"]):  # which a new run replaces
             outputs.refuse_inputs(file, [config])
     return train.train(**arguments)
 

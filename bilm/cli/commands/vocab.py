@@ -1,6 +1,5 @@
 """``bilm vocab``."""
 
-from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -47,18 +46,16 @@ def build(
     With --ray, several processes count, by default with one CPU each, and the text may be a URL.
     """
     flags.check_texts(ray, *train_prefix)
-    from bilm.data.corpus import describe_blank_lines, read_sentences
-    from bilm.vocabulary.file import choose_words, describe_marks, vocabulary_text
+    from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
+    from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
     failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
     with failures, atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix) as (temporary,):
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
-            # "\n" counts sentences and "" counts blank lines; no word equals them.
-            sentences = (words for file in files for words in read_sentences(file, True))
-            counted = Counter(chain.from_iterable([*words, "\n"] if words else [""] for words in sentences))
-            n_sentences, n_blank = counted.pop("\n", 0), counted.pop("", 0)
+            counted = count_words(words for file in files for words in read_sentences(file, True))
+            n_sentences, n_blank = take_lines(counted)
         else:
             from bilm.ray import jobs
 
@@ -98,7 +95,7 @@ def check(
     anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
-    from bilm.vocabulary.file import Severity, check_vocabulary
+    from bilm.vocabulary.vocabulary_file import Severity, check_vocabulary
 
     files = flags.input_files(train_prefix) if train_prefix else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike, foreign, messages, outputs
-from bilm.io.json import parse_json
+from bilm.io.json_objects import parse_json
 from bilm.options.hyper_parameters import PRESETS, Options
 
 _LOG = logging.getLogger(__name__)

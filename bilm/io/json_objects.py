@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 from bilm.io import PathLike
 from bilm.io.messages import shown
 from bilm.io.outputs import read_file
@@ -34,25 +34,18 @@ _KINDS = {
 _LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
-_LONGEST_INTEGER = 19  # digits, as in 64 bits
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
     """Decode JSON; a repeated key in an object is an error.
 
-    Integers of more than 64 bits become floats, as in JavaScript.
-
     Raises:
         ValueError: the text is not JSON, is nested too deep for Python, or repeats a key.
     """
     try:
-        return json.loads(text, parse_int=_integer, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("objects or lists nested too deep") from None
-
-
-def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,14 +139,16 @@ class JsonObject:
         """Read the fields of a dataclass from the keys of the same names.
 
         Annotations may be numbers, with or without `Bounds`, booleans, strings, an `enum.Enum` of strings,
-        mappings, other dataclasses, sequences of these, and unions with each other or None. Problems between
-        values are collected from the method `contradictions` of the dataclass, if it has one.
+        mappings, other dataclasses, sequences and tuples of these, and unions with each other or None.
 
         Args:
-            record: the dataclass; a field that could not be read has its default, or None.
+            record: the dataclass. It may refuse its values with an error that lists `BilmError.problems`.
             **fields: values of fields that are not to be read.
+
+        Returns:
+            The record, or None if there are problems with it.
         """
-        hints = _annotations(cast(Hashable, record))
+        hints = annotations(record)
         values = dict(fields)
         n_before = len(self.problems)
         for field in dataclasses.fields(record):  # type: ignore[arg-type]
@@ -163,9 +158,12 @@ class JsonObject:
                 if field.default_factory is not dataclasses.MISSING:
                     default = field.default_factory()
                 values[field.name] = self.take(field.name, hints[field.name], default)
-        result = record(**values)
-        if len(self.problems) == n_before and hasattr(result, "contradictions"):
-            self.problems += map(self.path, result.contradictions())
+        result: Any = None
+        if len(self.problems) == n_before:
+            try:
+                result = record(**values)
+            except BilmError as error:
+                self.problems += map(self.path, error.problems)
         return result
 
     @property
@@ -198,13 +196,20 @@ class JsonObject:
             return None if value is None else self._convert(name, value, annotation)
         if form is Annotated:
             annotation, bounds = inner
-        elif form in (list, Sequence):
+        elif form in (list, Sequence, tuple):
             items = self._checked(name, value, list) or []
-            return [self._convert(f"{name}[{k}]", item, inner[0]) for k, item in enumerate(items)]
+            of_items = inner if form is tuple and ... not in inner else inner[:1] * len(items)
+            if len(items) != len(of_items):
+                self.problems.append(f"{name}: expected a list of {len(of_items)}, got {shown(value)}")
+            pairs = enumerate(zip(items, of_items, strict=False))
+            converted = [self._convert(f"{name}[{k}]", item, kind) for k, (item, kind) in pairs]
+            return tuple(converted) if form is tuple else converted
         elif form in (dict, Mapping):
             annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-            return JsonObject(name, value, self).read_as(annotation)
+            return (
+                value if isinstance(value, annotation) else JsonObject(name, value, self).read_as(annotation)
+            )
         elif issubclass(annotation, enum.Enum):
             known = [member.value for member in annotation]
             if value in known:
@@ -225,6 +230,14 @@ class JsonObject:
         return float(value) if kind is float else value
 
 
+class Arguments(JsonObject):
+    """Keyword arguments of a call, read like a JSON object; problems name an argument in backticks."""
+
+    def path(self, key: str) -> str:
+        """Return the name of an argument as in problems."""
+        return f"`{key}`"
+
+
 def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
     """Return a value with Python's numbers and lists in place of tuples and of NumPy's, to some depth."""
     if depth and isinstance(value, Mapping):
@@ -235,6 +248,11 @@ def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
 
 
 _annotations = functools.cache(functools.partial(get_type_hints, include_extras=True))
+
+
+def annotations(record: type) -> dict[str, Any]:
+    """Return the annotations of a dataclass, with `Bounds`, by field name."""
+    return _annotations(cast(Hashable, record))
 
 
 def is_kind(value: object, kind: type) -> bool:

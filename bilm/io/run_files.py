@@ -1,0 +1,56 @@
+"""Names of the files of a run, of bilm or bilm-tf."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+STATE_FILE = "checkpoint"
+"""TensorFlow's file that names the newest checkpoint."""
+CHECKPOINT = "model.ckpt-"
+"""Beginning of the names of a checkpoint's files; the step follows."""
+OPTIONS_FILE = "options.json"
+VOCABULARY_FILE = "vocab.txt"
+DIGEST_FILE = "vocab.txt.sha256"
+METRICS_FILE = "metrics.jsonl"
+CALLS_FILE = "calls.jsonl"
+ARGUMENTS_FILE = "run.toml"
+DIVERGED = "diverged-"
+"""Beginning of the names of texts of diverged steps."""
+EVENTS_SUFFIX = ".bilm"
+"""Suffix of bilm's TensorBoard files, which no other program uses."""
+MARK_FILE = "bilm-run.json"
+LOCK_FILE = "bilm.lock"
+
+_FILES = (
+    *(STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE),
+    *(MARK_FILE, LOCK_FILE),
+)
+_NAME = re.compile(
+    rf"{'|'.join(map(re.escape, _FILES))}|{DIVERGED}[0-9]+(-[0-9]+)?\.txt"
+    rf"|{re.escape(CHECKPOINT)}[0-9]{{1,18}}\.(index|meta|data-[0-9]{{5}}-of-[0-9]{{5}})"
+    rf"|events\.out\.tfevents\..+{re.escape(EVENTS_SUFFIX)}"
+)
+
+
+def is_run_file(name: str) -> bool:
+    """Return whether a file is named as a file of a run."""
+    return _NAME.fullmatch(name) is not None
+
+
+def run_files(path: Path) -> list[Path]:
+    """Return the files of a directory that are named as files of a run; none without the directory."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(file for file in path.iterdir() if is_run_file(file.name))
+    return []
+
+
+def part_of_a_run(path: str | Path) -> str | None:
+    """Describe a run directory, or the prefix of a checkpoint, and how to give it; None for other paths."""
+    directory, name = os.path.split(path)
+    step = name.removeprefix(CHECKPOINT)
+    if step.isdecimal() and os.path.isfile(f"{path}.index"):
+        return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
+    if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
+        return f"a run directory, given as `model` {path}"
+    return None
