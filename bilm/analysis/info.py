@@ -15,7 +15,8 @@ from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.io import PathLike, messages
 from bilm.options import Options
 from bilm.run_directory import model_source, records
-from bilm.weights import distribution, hdf5_file, names
+from bilm.weights import distribution, names
+from bilm.weights.arrays import check_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _describe_weights(path: Path) -> Description:
     source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = names.infer_options(shapes, source)
     try:
-        hdf5_file.check_arrays(shapes, names.weight_names(options), source)
+        check_arrays(shapes, names.weight_names(options), source)
     except WeightsError as error:
         problems = str(error).partition("\n")[2].replace("the options need", "the other arrays need")
         raise WeightsError(f"{source}: the arrays do not form a biLM:\n{problems}") from None

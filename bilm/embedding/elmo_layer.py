@@ -18,7 +18,8 @@ from bilm.options import Options, file
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs import dump_weights as dumping
 from bilm.runs.reporter import DumpResult
-from bilm.weights.hdf5_file import as_weights, write_hdf5
+from bilm.weights.arrays import as_weights
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import dump_names
 
 _LOG = logging.getLogger(__name__)

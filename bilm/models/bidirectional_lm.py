@@ -91,7 +91,7 @@ class BidirectionalLanguageModel:
                 "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
                 "dump_token_embeddings writes"
             )
-        weights = distribution.find_weights(weight_file).arrays(names.dump_names(options))
+        weights = distribution.find_weights(weight_file).read(names.dump_names(options))
         if embedding_weight_file is not None:  # with vectors of words it is a word-level model
             vectors = hdf5_file.read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
             weights = {name: array for name, array in weights.items() if "/char_cnn/" not in name}

@@ -7,7 +7,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras
 from bilm.vocabulary.file import BOS, EOS, SPECIAL_TOKENS, UNK
-from bilm.weights.hdf5_file import Arrays, check_shapes
+from bilm.weights.arrays import Arrays, check_shapes
 
 
 def set_weights(

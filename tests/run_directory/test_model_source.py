@@ -9,7 +9,7 @@ import bilm
 from bilm.errors import ArgumentError, BilmError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.model_source import ModelArguments, open_model
-from bilm.weights.distribution import StoredModel
+from bilm.weights.distribution import Distribution
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
 from tests.helpers import GOLDEN, HELDOUT, VOCAB, write_json
 
@@ -28,7 +28,7 @@ def test_a_run_stays_a_run_with_dumped_weights_in_it(tmp_path):
     (run / "weights.options.json").write_bytes(OPTIONS.read_bytes())
     assert isinstance(open_model(run), RunModel)
     found = open_model(run / "weights.hdf5")
-    assert type(found) is StoredModel and found.options_file.path.name == "weights.options.json"
+    assert type(found) is Distribution and found.options_file.path.name == "weights.options.json"
 
 
 def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
@@ -36,13 +36,13 @@ def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
     (run / "model.hdf5").write_bytes(WEIGHTS.read_bytes())
-    assert type(open_model(run)) is StoredModel
+    assert type(open_model(run)) is Distribution
 
 
 def test_options_of_the_training_beside_weights(tmp_path):
     trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
-    assert type(open_model(folder)) is StoredModel
+    assert type(open_model(folder)) is Distribution
     (folder / "model.hdf5").unlink()
     assert refused(folder) == ": no checkpoint yet"
 
@@ -84,7 +84,7 @@ def test_what_a_run_lacks_is_assumed_and_said(tmp_path, caplog):
     foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
     opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []
-    assert opened.training_options({"batch_size": 7}) == opened.options
+    opened.warn_of_assumed({"batch_size": 7})
     (record,) = caplog.records
     assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
 

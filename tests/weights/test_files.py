@@ -17,10 +17,10 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.file import load_inference_options, load_options
 from bilm.vocabulary.file import SPECIAL_TOKENS
+from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import (
-    check_shapes,
     read_hdf5,
     read_token_embeddings,
     write_hdf5,
@@ -234,7 +234,7 @@ def test_checkpoints_of_bilm_tf(variant):
     names = weight_names(load_options(directory / "options.json"))
     checkpoint = CheckpointFile(directory / "model.ckpt-12")
     assert checkpoint.step() == 12
-    weights, accumulators = checkpoint.weights(names), checkpoint.accumulators(names)
+    weights, accumulators = checkpoint.read(names), checkpoint.accumulators(names)
     with np.load(GOLDEN / variant / "final_variables.npz") as expected:
         for name in names:
             np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
@@ -310,7 +310,7 @@ def test_damage_to_an_array_is_seen_when_it_is_read(prefix):
 def test_weights_of_other_types(tmp_path, dtype):
     checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(2, dtype))))
     if dtype.is_floating:
-        np.testing.assert_array_equal(checkpoint.weights(NAMES)["softmax/b"], np.float32([2] * 73))
+        np.testing.assert_array_equal(checkpoint.read(NAMES)["softmax/b"], np.float32([2] * 73))
         return
     with pytest.raises(WeightsError, match=rf"x: {BIAS} is int32, expected an array of floats"):
         checkpoint.check(NAMES)
@@ -322,7 +322,7 @@ def test_weights_that_are_not_finite(tmp_path, value):
     values[7] = value
     checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
     problem = rf"x: {BIAS} holds .* at \[7\], expected finite float32 numbers"
-    for read in (lambda: checkpoint.weights(NAMES), checkpoint.verify):
+    for read in (lambda: checkpoint.read(NAMES), checkpoint.verify):
         with pytest.raises(CheckpointError, match=problem):
             read()
 
