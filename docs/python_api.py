@@ -33,11 +33,11 @@ _AS_IN_BILM_TF = "As in bilm-tf"
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Train, test, dump": (
         *("train", "restart", "bilm.runs.reporter.TrainingResult", "bilm.runs.reporter.Estimate"),
-        *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.runs.reporter.DumpResult"),
+        *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
         *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
     ),
     "Embed": ("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids"),
-    "Predict": ("WordPredictor", "bilm.runs.prediction.Prediction"),
+    "Predict": ("WordPredictor", "bilm.embedding.scoring.Prediction"),
     _AS_IN_BILM_TF: (
         *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
         *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),

@@ -16,9 +16,8 @@ from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import Options, file
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs import dump_weights as dumping
-from bilm.runs.reporter import DumpResult
 from bilm.weights.arrays import as_weights
+from bilm.weights.dump import DumpResult, options_beside, unreadable_by
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import dump_names
 
@@ -319,7 +318,7 @@ class Elmo(keras.layers.Layer):
             BilmError: a file exists or cannot be written, or the weights are not finite.
         """
         weights, options = Path(outfile), self.encoder.options
-        options_file, beside = dumping.options_beside(weights, options)
+        options_file, beside = options_beside(weights, options)
         arrays = {
             name: as_weights(keras.ops.convert_to_numpy(leaf), f"{self.name}: {name}", WeightsError)
             for name, leaf in self.encoder.named_weights().items()
@@ -331,7 +330,7 @@ class Elmo(keras.layers.Layer):
             self.name,
             len(arrays),
             sum(array.size for array in arrays.values()),
-            unreadable_by=dumping.unreadable_by(options),
+            unreadable_by=unreadable_by(options),
         )
 
     @classmethod

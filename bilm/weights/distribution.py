@@ -222,6 +222,25 @@ class StoredModel(abc.ABC):
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
         return vocabulary
 
+    def own_vocabulary(
+        self, file: PathLike | None, n_words: int | None, with_characters: bool = True
+    ) -> Vocabulary:
+        """Return the vocabulary as `require_vocabulary`, after a check that it is the model's.
+
+        Args:
+            file: vocabulary file, or None.
+            n_words: number of words that the model needs; None if its arrays do not depend on it.
+            with_characters: see `require_vocabulary`.
+
+        Raises:
+            ArgumentError: there is neither a file nor a stored vocabulary.
+            VocabularyError: the vocabulary cannot be read, or is another model's.
+        """
+        vocabulary = self.require_vocabulary(file, with_characters=with_characters)
+        self.check_vocabulary(vocabulary)
+        require_size(vocabulary, n_words, self.source)
+        return vocabulary
+
 
 class Distribution(StoredModel):
     """A model that is no run: files of options and weights, and perhaps a vocabulary.
@@ -337,7 +356,7 @@ def find_distribution(path: Path) -> Distribution:
             return _model(path, _in_folder(path))
         files, around = _in_archive(archive), _in_folder(path.parent)
         if not any(name.endswith(_OPTIONS_ENDS) for name in files):
-            files |= {name: around[name] for name in [options_beside(path.name, around)] if name}
+            files |= {name: around[name] for name in [options_of(path.name, around)] if name}
         return _model(path, files)
     except BilmError as error:
         if kind is None:
@@ -426,7 +445,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
     """Make the model of some files, searching for the weights or options if their name is None."""
     weights = _weights_among(path, files) if weights is None else weights
     if options is None:
-        beside = options_beside(weights, files)
+        beside = options_of(weights, files)
         candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
@@ -458,7 +477,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
     return names[0]
 
 
-def options_beside(name: str, names: Collection[str]) -> str | None:
+def options_of(name: str, names: Collection[str]) -> str | None:
     """Return the name that bilm or AllenNLP gives the options of the weights `name`; None if missing."""
     stem = PurePosixPath(name).stem
     candidates = [f"{stem}.options.json", f"{stem}.options_file", OPTIONS_NAME]

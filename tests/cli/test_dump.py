@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.options import Options
 from bilm.options.file import load_options
-from bilm.runs.dump_weights import unreadable_by
+from bilm.weights.dump import unreadable_by
 from bilm.weights.hdf5_file import read_hdf5, write_hdf5
 from bilm.weights.names import ADAGRAD, weight_names
 from tests import pages

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
 from bilm.data.stream import encode_sentences
+from bilm.embedding.scoring import Evaluation, Scorer
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.training.evaluation import Evaluation, Scorer
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import TRAIN, smallest_options
 
