@@ -20,6 +20,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from bilm.backend.settings import LIBRARIES, read_at_import
@@ -115,15 +116,16 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
             backend, which takes the first GPU if there is one.
 
     Raises:
-        OptionsError: there is no such GPU.
+        OptionsError: there is no such GPU, or it is not named by a number.
     """
     if cuda_device is None:
         return contextlib.nullcontext()
     n_gpus = backend.n_gpus()
-    if not -1 <= cuda_device < n_gpus:
+    is_number = isinstance(cuda_device, Integral) and not isinstance(cuda_device, bool)
+    if not (is_number and -1 <= cuda_device < n_gpus):
         raise OptionsError(
-            f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered from 0, "
-            "and -1 is the CPU"
+            f"cuda_device is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, "
+            "numbered from 0, and -1 is the CPU"
         )
     cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")

@@ -127,7 +127,7 @@ class Elmo(keras.layers.Layer):
         else:
             self.encoder = Encoder(options)
             self.encoder.build()
-        self._ids = inference.IdKind.of(self.encoder.options, has_marks=False)
+        self._ids = inference.IdKind.from_options(self.encoder.options, has_marks=False)
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(

@@ -102,7 +102,7 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def of(cls, options: Options, *, has_marks: bool) -> "IdKind":
+    def from_options(cls, options: Options, *, has_marks: bool) -> "IdKind":
         """Return the kind of a model: ids of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`.
 
         Word ids, those of `bilm.TokenBatcher`, always have marks.

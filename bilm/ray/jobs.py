@@ -198,7 +198,7 @@ class Embed(_Worker):
     def _model(self) -> "ElmoEmbedder":
         from bilm.embedding.embedder import ElmoEmbedder
 
-        return ElmoEmbedder.of_arguments(self._arguments, self._vocab_file, **self._settings)
+        return ElmoEmbedder(model=self._arguments, vocab_file=self._vocab_file, **self._settings)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Embed a batch; see the class."""

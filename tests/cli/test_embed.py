@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from bilm.cli import main
 from bilm.embedding import hdf5_output, parquet_output
+from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.packed_embedder import Embedder
 from bilm.errors import DataError
 from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, invoke, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
@@ -45,7 +45,7 @@ def read(path):
     ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(Embedder, "is_chunk", lambda self, n_sentences, n_tokens: n_sentences == 8)
+    monkeypatch.setattr(ChunkEmbedder, "is_chunk", lambda self, n_sentences, n_tokens: n_sentences == 8)
     folder = GOLDEN / variant
     lines, out = text.read_text().splitlines(), tmp_path / "out.hdf5"
     model = ("--options-file", folder / "options.json", "--weight-file", folder / "weights.hdf5")

@@ -107,19 +107,26 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("settings", "message"),
     [
         ({"cuda_device": []}, "cuda_device: names no device"),
+        ({"cuda_device": "0"}, "cuda_device is '0'; TensorFlow finds"),
+        ({"cuda_device": [-1, True]}, "cuda_device is True; TensorFlow finds"),
         ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
         ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
+        ({"batch_size": "3"}, "batch_size is '3'; it must be an integer"),
         ({"max_cached_words": 0}, "max_cached_words is 0"),
+        ({"precision": "half"}, "`precision` is 'half', not one of"),
         ({"stateful": "no"}, "`stateful` is 'no'; it must be True or False"),
+        ({"batch_sice": 3}, "`batch_sice`: no such argument"),
     ],
-    ids=["none", "several", "tokens", "cache", "switch"],
+    ids=["none", "text", "flag", "several", "tokens", "kind", "cache", "precision", "switch", "misspelt"],
 )
-def test_arguments_that_are_refused(files, arguments, message):
-    with pytest.raises(OptionsError, match=message):
-        ElmoEmbedder(*files, **arguments)
+def test_settings_are_checked_before_a_model_is_read(settings, message):
+    calls = (ElmoEmbedder.from_model, ElmoEmbedder.from_run, lambda none, **s: ElmoEmbedder(none, none, **s))
+    for call in calls:
+        with pytest.raises(OptionsError, match=message):
+            call("no such file", **settings)
 
 
 def test_states_that_need_too_much_memory_are_refused(files, monkeypatch):
@@ -129,11 +136,6 @@ def test_states_that_need_too_much_memory_are_refused(files, monkeypatch):
     monkeypatch.setattr(Encoder, "zero_states", zero_states)
     with pytest.raises(OptionsError, match="the state of 1,000,000,000 sentences does not fit into memory"):
         ElmoEmbedder(*files, stateful=True, batch_size=10**9)
-
-
-def test_a_misspelt_setting_is_refused(files):
-    with pytest.raises(OptionsError, match="`batch_sice`: no such argument"):
-        ElmoEmbedder.from_model(files[1], batch_sice=3)
 
 
 @pytest.mark.slow

@@ -7,15 +7,15 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
-from bilm.embedding.packed_embedder import Embedder
 from bilm.errors import DataError
 from tests.helpers import assert_same_arrays, snapshot
 
 LINES = [f"line {number} of the text" for number in range(24)]
 
 
-class StubEmbedder(Embedder):
+class StubEmbedder(ChunkEmbedder):
     """Vectors that tell words apart; five sentences are a chunk."""
 
     n_layers, dim, stateful, n_at_once = 3, 4, False, 1

@@ -286,7 +286,7 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     from bilm.models.saved_model import check_saved_model, write_saved_model
 
     check_saved_model(directory, overwrite, [vocab_file, *model.inputs])
-    embedder = ElmoEmbedder.of_arguments(model, vocab_file)
+    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(
