@@ -113,9 +113,18 @@ def find(name: str) -> Definition:
 
 
 def definition(name: str, module: str) -> Definition:
-    """Return a class or function from the module that defines it or imports it."""
-    for node in parsed(module).body:
+    """Return a class or function from the module that defines it or imports it.
+
+    A class has the members of its bases in the same module, too.
+    """
+    body = parsed(module).body
+    by_name = {node.name: node for node in body if isinstance(node, Definition)}
+    for node in body:
         if isinstance(node, Definition) and node.name == name:
+            bases = [base.id for base in getattr(node, "bases", ()) if isinstance(base, ast.Name)]
+            own = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+            inherited = [member for base in bases if base in by_name for member in by_name[base].body]
+            node.body += [member for member in inherited if getattr(member, "name", None) not in own]
             return node
         if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
             return definition(name, node.module or "")

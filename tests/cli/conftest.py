@@ -18,10 +18,10 @@ def opened_once(compiled, monkeypatch):
     """
     open_model = ElmoEmbedder
 
-    def before(*, model, vocab_file, stateful=False, **settings):
-        found = open_model(model=model, vocab_file=vocab_file, stateful=stateful, **settings)
+    def before(*files, model=None, stateful=False, **settings):
+        found = open_model(*files, model=model, stateful=stateful, **settings)
         words = found.vocabulary and tuple(found.vocabulary.words)
-        key = (found.fingerprint, words, *sorted(settings.items()))
+        key = (found.fingerprint, words, *sorted((settings | {"vocab_file": None}).items()))
         return found if stateful else compiled.setdefault(key, found)
 
     monkeypatch.setattr("bilm.embedding.embedder.ElmoEmbedder", before)
