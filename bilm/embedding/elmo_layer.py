@@ -277,12 +277,12 @@ class Elmo(keras.layers.Layer):
         return shapes if len(shapes) > 1 else shapes[0]
 
     def _fingerprint(self) -> str | None:
-        """Identify the biLM's weights by the first row of each array; None if Keras keeps them elsewhere."""
+        """Hash all of the biLM's weights; return None if Keras keeps them elsewhere."""
         digest = hashlib.blake2b(digest_size=16)
         try:
             with backend.outside_graphs():
                 for weight in self.encoder.weights:
-                    digest.update(keras.ops.convert_to_numpy(weight)[:1].tobytes())
+                    digest.update(keras.ops.convert_to_numpy(weight).tobytes())
         except TypeError:  # in Keras's loops on JAX
             return None
         return digest.hexdigest()

@@ -1,6 +1,7 @@
 """ELMo inside Keras models."""
 
 import copy
+import gc
 import importlib
 import json
 import os
@@ -420,6 +421,23 @@ def test_clones_have_the_weights_of_their_original(files):
     layer = Elmo.from_config(model.layers[-1].get_config())
     for clone in (*clones, layer):
         np.testing.assert_array_equal(clone(ids), expected)
+
+
+def test_clone_is_of_an_original_with_the_same_weights_in_every_row(files, caplog):
+    originals = Elmo(*files), Elmo(*files)
+    characters = originals[1].encoder.char_cnn.char_embed
+    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))
+    configs = [original.get_config() for original in originals]
+    for original, config in zip(originals, configs, strict=True):
+        clone = Elmo.from_config(config)
+        np.testing.assert_array_equal(clone.encoder.char_cnn.char_embed, original.encoder.char_cnn.char_embed)
+    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))  # fine-tuned since
+    del clone
+    gc.collect()
+    late = Elmo.from_config(configs[1])
+    assert caplog.text == "" and np.any(late.encoder.char_cnn.char_embed[0] != characters[0])
+    late(batch_to_ids([["a"]]))
+    assert "the weights of its biLM are random until they are loaded" in caplog.text
 
 
 def test_dumped_weights_are_those_of_the_task_model(files, tmp_path):
