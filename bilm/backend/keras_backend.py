@@ -63,7 +63,6 @@ if BACKEND not in LIBRARIES:
 if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
-from bilm.backend.lstm_cell import Tensor  # noqa: E402
 
 if TYPE_CHECKING or BACKEND == "tensorflow":
     from bilm.backend import on_tensorflow as backend
@@ -86,6 +85,23 @@ def require_tensorflow(feature: str) -> None:
         raise BackendError(
             f"{feature} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
         )
+
+
+# --- interfaces that Keras does not promise; `tests/test_private_interfaces.py` tests each --------------------
+
+
+def is_outermost(layer: keras.layers.Layer) -> bool:
+    """Return True while a layer is called by itself, not by a surrounding layer or model."""
+    return layer._get_call_context().entry_layer is layer
+
+
+def infers_shapes() -> bool:
+    """Return True while Keras calls layers only to infer the shapes of their results."""
+    with keras.SymbolicScope() as scope:
+        return scope.original_scope is not None
+
+
+# --- devices and processes ----------------------------------------------------------------------------------
 
 
 class HomeProcess:
@@ -131,4 +147,7 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")
 
 
-__all__ = ["BACKEND", "HomeProcess", "Tensor", "backend", "keras", "on_device", "require_tensorflow"]
+__all__ = [
+    *("BACKEND", "HomeProcess", "Tensor", "backend", "infers_shapes", "is_outermost", "keras", "on_device"),
+    "require_tensorflow",
+]

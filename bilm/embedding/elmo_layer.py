@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, infers_shapes, is_outermost, keras
 from bilm.backend.settings import portable
 from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_positive
 from bilm.io import PathLike
@@ -206,7 +206,7 @@ class Elmo(keras.layers.Layer):
             necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
         self._warn_if_random()
-        if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
+        if training is None and BACKEND == "torch" and is_outermost(self):
             training = self.training
         layers, mask = self.layers_of(inputs)
         lengths = inference.count_tokens(mask)
@@ -289,11 +289,8 @@ class Elmo(keras.layers.Layer):
 
     def _warn_if_random(self) -> None:
         """Warn once about weights that come from a configuration and have not been loaded."""
-        if self._random is None:
+        if self._random is None or infers_shapes():  # which Keras does before it loads
             return
-        with keras.SymbolicScope() as scope:
-            if scope.original_scope is not None:  # Keras infers shapes, perhaps before it loads
-                return
         fingerprint = self._fingerprint()
         if fingerprint == self._random:
             _LOG.warning(
