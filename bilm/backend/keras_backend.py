@@ -64,6 +64,8 @@ if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
 
+from bilm.backend.lstm_cell import Tensor as Tensor  # noqa: E402
+
 if TYPE_CHECKING or BACKEND == "tensorflow":
     from bilm.backend import on_tensorflow as backend
 elif BACKEND == "torch":
@@ -87,7 +89,7 @@ def require_tensorflow(feature: str) -> None:
         )
 
 
-# --- interfaces that Keras does not promise; `tests/test_private_interfaces.py` tests each --------------------
+# --- interfaces that Keras does not promise; `tests/test_private_interfaces.py` tests each -----------------
 
 
 def is_outermost(layer: keras.layers.Layer) -> bool:
@@ -101,7 +103,7 @@ def infers_shapes() -> bool:
         return scope.original_scope is not None
 
 
-# --- devices and processes ----------------------------------------------------------------------------------
+# --- devices and processes ---------------------------------------------------------------------------------
 
 
 class HomeProcess:
@@ -145,9 +147,3 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
         )
     cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")
-
-
-__all__ = [
-    *("BACKEND", "HomeProcess", "Tensor", "backend", "infers_shapes", "is_outermost", "keras", "on_device"),
-    "require_tensorflow",
-]
