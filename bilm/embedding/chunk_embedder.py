@@ -235,16 +235,10 @@ class PackedModel(InferenceModel):
                 by_direction.append(ops.cast(vectors, dtype))
             return by_direction, states
 
-        kind = keras.KerasTensor
-        states = keras.tree.map_structure(
-            lambda state: kind((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
-        )
-        rows = kind((None,), "int32") if self.stateful else kind((None, None), "bool")
-        table, tokens = (
-            kind((None, self.options.lstm.projection_dim), "float32"),
-            kind((n_directions, None, None), "int32"),
-        )
-        return backend.compiled(window, encoder, [table, tokens, rows, states])
+        spec, dim = keras.KerasTensor, self.options.lstm.projection_dim
+        rows = spec((None,), "int32") if self.stateful else spec((None, None), "bool")
+        tensors = [spec((None, dim), "float32"), spec((n_directions, None, None), "int32"), rows]
+        return backend.compiled(window, encoder, [*tensors, encoder.state_specs()])
 
 
 class ChunkEmbedder:

@@ -1,6 +1,5 @@
 """Probabilities of words under the full softmax: of texts, of sentences, and the most probable words."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from bilm.backend.keras_backend import HomeProcess
+from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
 from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
@@ -96,28 +95,17 @@ class Scorer:
     def __init__(self, model: language_model.LanguageModel, vocabulary: Vocabulary) -> None:
         self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
-        n = model.options.n_directions
-        states = tf.nest.map_structure(
-            lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
-        )
-        # TensorFlow warns if a method is traced for several scorers, but not about partial functions.
-        dim = model.options.lstm.projection_dim
-        self._run: Any = tf.function(
-            functools.partial(self._compute_outputs),
-            autograph=False,
-            input_signature=[
-                tf.TensorSpec([None, dim], tf.float32),
-                tf.TensorSpec([n, None, None], tf.int32),
-                tf.TensorSpec([None], tf.int32),
-                tf.TensorSpec([None, None], tf.bool),
-                states,
-            ],
-        )
-        self._compute_losses: Any = tf.function(
-            functools.partial(self._full_losses),
-            autograph=False,
-            input_signature=[tf.TensorSpec([n, None, dim], tf.float32), tf.TensorSpec([n, None], tf.int32)],
-        )
+        n, dim, spec = model.options.n_directions, model.options.lstm.projection_dim, keras.KerasTensor
+        by_window = [
+            spec((None, dim), "float32"),
+            spec((n, None, None), "int32"),
+            spec((None,), "int32"),
+            spec((None, None), "bool"),
+            model.encoder.state_specs(),
+        ]
+        by_token = [spec((n, None, dim), "float32"), spec((n, None), "int32")]
+        self._run = backend.compiled(self._compute_outputs, model.encoder, by_window)
+        self._compute_losses = backend.compiled(self._full_losses, model.softmax, by_token)
 
     @classmethod
     def from_stored(

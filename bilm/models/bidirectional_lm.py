@@ -9,7 +9,7 @@ from typing import Any
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import messages
-from bilm.layers.scalar_mix import Named
+from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
 from bilm.options import file
@@ -17,7 +17,7 @@ from bilm.weights import distribution, hdf5_file, names
 
 
 @dataclass(frozen=True, eq=False)
-class BilmOutput(Named):
+class BilmOutput(FieldMapping):
     """Vectors of a batch of sentences; also a mapping from its attributes' names.
 
     Attributes:

@@ -318,7 +318,9 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         return 0
     remapping = None
     if start.old_vocabulary is not None:
-        remapping = transfer.Remapping.of(old.words, start.vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping.from_vocabularies(
+            old.words, start.vocabulary.words, text.counts.word_counts
+        )
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"

@@ -149,9 +149,9 @@ class StoredModel(abc.ABC):
         """Weights; ``str()`` returns their name in messages."""
 
     @property
-    @abc.abstractmethod
     def n_predicted(self) -> int | None:
         """Number of words that the softmax predicts; None without a softmax."""
+        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
 
     @property
     def step(self) -> int | None:
@@ -171,21 +171,30 @@ class StoredModel(abc.ABC):
         """
         return self.weight_file.read(self.names)
 
-    @abc.abstractmethod
     def predicting_options(self) -> Options:
-        """Return the options of the whole language model.
+        """Return the options of the whole language model; the arrays supply values that a dump lacks.
 
         Raises:
             WeightsError: there is no softmax.
         """
+        if self.n_predicted is None:
+            raise WeightsError(
+                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
+                "the run that it was dumped from, or dump it with `with_softmax`"
+            )
+        return dataclasses.replace(
+            self.options,
+            n_tokens_vocab=self.n_predicted,
+            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
+        )
 
-    @abc.abstractmethod
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary is the model's, as far as the model can tell.
+        """Check that a vocabulary has the size of the word embedding, if there is one.
 
         Raises:
-            VocabularyError: the vocabularies differ.
+            VocabularyError: the sizes differ.
         """
+        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
@@ -285,36 +294,6 @@ class Distribution(StoredModel):
     def names(self) -> Sequence[WeightName]:
         """Names of all arrays that a dump of the model may have."""
         return dump_names(self.options)
-
-    @property
-    def n_predicted(self) -> int | None:
-        """Number of words that the softmax predicts; None without a softmax."""
-        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
-
-    def predicting_options(self) -> Options:
-        """Return the options of the whole language model; the arrays supply values that a dump lacks.
-
-        Raises:
-            WeightsError: there is no softmax.
-        """
-        if self.n_predicted is None:
-            raise WeightsError(
-                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
-                "the run that it was dumped from, or dump it with `with_softmax`"
-            )
-        return dataclasses.replace(
-            self.options,
-            n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
-        )
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary has the size of the word embedding, if there is one.
-
-        Raises:
-            VocabularyError: the sizes differ.
-        """
-        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:

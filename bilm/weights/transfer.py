@@ -57,7 +57,9 @@ class Remapping:
     n_old: int
 
     @classmethod
-    def of(cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> "Remapping":
+    def from_vocabularies(
+        cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray
+    ) -> "Remapping":
         """Compare two vocabularies.
 
         Args:

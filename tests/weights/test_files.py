@@ -373,7 +373,7 @@ def arrays_of(words, dim=3):
 
 
 def remapping(old, new, counts=None):
-    return Remapping.of(old, new, np.ones(len(new), np.int64) if counts is None else counts)
+    return Remapping.from_vocabularies(old, new, np.ones(len(new), np.int64) if counts is None else counts)
 
 
 @given(old=VOCABULARIES, new=VOCABULARIES, data=st.data())
