@@ -51,20 +51,17 @@ def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedModel]:
     """Load a model onto its devices."""
-    source = arguments.open()
-    arrays, encoders = source.arrays(), []
-    for device in settings.devices:
-        with on_device(device):
-            encoders.append(
-                sentence_encoder.make_encoder(source.options, arrays, source.source, settings.precision)
-            )
-    vocabulary = None
+    source, vocabulary = arguments.open(), None
     if source.options.char_cnn is None:
-        vocabulary = source.own_vocabulary(vocab_file, encoders[0].options.n_tokens_vocab)
+        vocabulary = source.own_vocabulary(vocab_file)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    pairs = zip(encoders, settings.devices, strict=True)
-    return [PackedModel(encoder, vocabulary, device, settings) for encoder, device in pairs]
+    arrays, models = source.arrays(), []
+    for device in settings.devices:
+        with on_device(device):
+            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, settings.precision)
+        models.append(PackedModel(encoder, vocabulary, device, settings))
+    return models
 
 
 class ElmoEmbedder(ChunkEmbedder):

@@ -232,7 +232,7 @@ class StoredModel(abc.ABC):
         return vocabulary
 
     def own_vocabulary(
-        self, file: PathLike | None, n_words: int | None, with_characters: bool = True
+        self, file: PathLike | None, n_words: int | None = None, with_characters: bool = True
     ) -> Vocabulary:
         """Return the vocabulary as `require_vocabulary`, after a check that it is the model's.
 

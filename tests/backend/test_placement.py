@@ -40,14 +40,6 @@ def test_a_function_is_no_such_graph():
     tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_ready(), number)[1])
 
 
-def test_a_fork_is_noticed(monkeypatch):
-    home = placement.HomeProcess()
-    home.require()
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(ProcessError, match="spawn"):
-        home.require()
-
-
 def test_devices():
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import pickle
 
 import h5py
@@ -9,17 +10,18 @@ import keras
 import numpy as np
 import pytest
 
-from bilm import BidirectionalLanguageModel
+from bilm import BidirectionalLanguageModel, WordPredictor
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError, ProcessError
 from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
-from tests.helpers import VOCAB
+from tests.helpers import GOLDEN, VOCAB
 from tests.models.test_bidirectional_lm import write_model
 
+RUN = GOLDEN / "word-shared" / "final"
 SENTENCES = [["the", "cat"], [], ["a", "dog", "sat"], ["the"]]
 
 
@@ -146,6 +148,20 @@ def test_several_devices_share_a_text(embedder, files):
     expected = embedder.embed_batch(sentences)
     assert_equal(list(several.embed_sentences(sentences)), expected)
     assert_equal(pickle.loads(pickle.dumps(several)).embed_batch(sentences), expected)
+
+
+def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
+    ids = Batcher(None, 20).batch_sentences(SENTENCES)
+    model, predictor = (
+        BidirectionalLanguageModel(*files),
+        WordPredictor.from_model(RUN, RUN.parent / "vocab.txt"),
+    )
+    calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
+    calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for call in calls:
+        with pytest.raises(ProcessError, match="cannot run in a fork: start processes with .*spawn"):
+            call()
 
 
 def test_copies(embedder, expected, stateful):
