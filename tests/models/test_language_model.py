@@ -50,7 +50,7 @@ def batch(tmp_path):
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_keras_citizen(options, tmp_path):
+def test_language_model_is_keras_model(options, tmp_path):
     model = LanguageModel(options)
     assert model.count_params() == sum(np.prod(name.shape) for name in weight_names(options))
     assert {key: tuple(weight.shape) for key, weight in model.named_weights().items()} == {
@@ -167,7 +167,7 @@ def losses_and_gradients(precision, options):
 
 
 @pytest.mark.parametrize("flags", ["fma avx2", "avx2 avx512_bf16"])
-def test_a_processor_without_bfloat16_is_told_of(flags, monkeypatch, caplog):
+def test_bfloat16_warns_on_slow_processor(flags, monkeypatch, caplog):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : {flags}\n")
     Encoder(ONE_LAYER, "bfloat16")
     assert ("bfloat16 is slower than float32 here" in caplog.text) == ("bf16" not in flags)
