@@ -130,7 +130,7 @@ def _describe_weights(path: Path) -> Description:
     except BilmError:  # no options next to it
         if not h5py.is_hdf5(path):
             raise
-    file = distribution.ModelFile(path) if model is None else model.weight_file
+    file = distribution.ModelFile(path) if model is None else model.dumped
     source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = names.infer_options(shapes, source)
     try:

@@ -60,7 +60,7 @@ class EmbedderSettings:
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "EmbedderSettings":
-        """Check keyword arguments; None is the default.
+        """Check keyword arguments; None is the default, for `batch_size` if stateful that of AllenNLP.
 
         Raises:
             ArgumentError: there is no such setting.
@@ -68,23 +68,14 @@ class EmbedderSettings:
         """
         for name in keywords.keys() - cls.__dataclass_fields__.keys():
             raise ArgumentError(f"`{name}`: no such argument")
-        return cls(**{name: value for name, value in keywords.items() if value is not None})
+        given = {name: value for name, value in keywords.items() if value is not None}
+        return cls(**({"batch_size": 64} if given.get("stateful") else {}) | given)
 
     @property
     def devices(self) -> list[int | None]:
         """Devices, see `bilm.backend.keras_backend.on_device`."""
         device = self.cuda_device
         return [*device] if isinstance(device, Iterable) else [device]
-
-    @property
-    def n_carried(self) -> int:
-        """Sentences per batch if `stateful`; the default is that of AllenNLP's command."""
-        return self.batch_size or 64
-
-    @property
-    def max_rows(self) -> int | None:
-        """Maximum rows of packed sentences; None for the default."""
-        return self.n_carried if self.stateful else self.batch_size
 
 
 class PackedModel(InferenceModel):
@@ -101,7 +92,7 @@ class PackedModel(InferenceModel):
         self, encoder: Encoder, vocabulary: Vocabulary | None, device: int | None, settings: EmbedderSettings
     ) -> None:
         with on_device(device):
-            super().__init__(encoder, settings.n_carried, settings.stateful)
+            super().__init__(encoder, settings.batch_size or 1, settings.stateful)
         self.vocabulary, self.device, self.settings = vocabulary, device, settings
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
 

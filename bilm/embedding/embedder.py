@@ -119,7 +119,7 @@ class ElmoEmbedder(ChunkEmbedder):
         checked = EmbedderSettings.from_keywords(settings)
         if not isinstance(model, ModelArguments):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
-        super().__init__(_load(model, vocab_file, checked), checked.max_rows)
+        super().__init__(_load(model, vocab_file, checked), checked.batch_size)
 
     @classmethod
     def from_model(

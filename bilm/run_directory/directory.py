@@ -360,25 +360,13 @@ class RunModel(distribution.StoredModel):
     """
 
     def __init__(self, path: Path, which: str | int | None = None) -> None:
+        self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
+        self.options, self.names = self.run.options, self.run.names
+        self.n_predicted = self.options.n_tokens_vocab
         file = self.run.vocabulary_file
-        super().__init__(path, [path], distribution.ModelFile(file) if file.is_file() else None)
+        self.vocabulary_file = distribution.ModelFile(file) if file.is_file() else None
         self.which = "latest" if which is None else which
-
-    @property
-    def options(self) -> Options:
-        """Options of the run."""
-        return self.run.options
-
-    @property
-    def names(self) -> Sequence[names.WeightName]:
-        """Names of the run's weights."""
-        return self.run.names
-
-    @property
-    def n_predicted(self) -> int | None:
-        """Number of words that the softmax predicts."""
-        return self.options.n_tokens_vocab
 
     @cached_property
     def checkpoint(self) -> CheckpointFile:

@@ -11,14 +11,7 @@ from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
 from bilm.options.file import read_values
 from bilm.run_directory.files import CheckpointIndex
-from bilm.weights.distribution import (
-    OPTIONS_NAME,
-    Distribution,
-    ModelFile,
-    StoredModel,
-    find_distribution,
-    find_weights,
-)
+from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution, find_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +58,7 @@ class ModelArguments:
                 return _open_run(Path(self.save_dir), self.checkpoint)
             if self.options_file is not None and self.weight_file is not None and self.checkpoint is None:
                 options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
-                return Distribution(weights.path, weights, options)
+                return StoredModel(weights.path, weights, options)
         names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
         raise ArgumentError(f"give one `model` (or {names}); `checkpoint` is for a run")
 

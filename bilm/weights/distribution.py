@@ -5,7 +5,6 @@ have the names that vectors.nlpl.eu, simple_elmo, AllenNLP or bilm-tf give them.
 state dict of an AllenNLP model.
 """
 
-import abc
 import dataclasses
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -113,42 +112,59 @@ Files = Mapping[str, ModelFile]
 """Files of a folder by name."""
 
 
-class StoredModel(abc.ABC):
-    """A model at a path that can be read: a `Distribution`, or a checkpoint of a run.
+class StoredModel:
+    """A model that can be read: a distribution, or a checkpoint of a run, which overrides some properties.
 
     Args:
         path: path that the user named.
-        files: files and directories on disk that the model is read from.
+        weight_file: weights.
+        options_file: options.
         vocabulary_file: vocabulary, or None.
 
     Attributes:
         path: path that the user named.
         files: files and directories on disk that the model is read from.
+        dumped: file of the weights; a run has none.
+        options_file: options; a run has none here.
         vocabulary_file: vocabulary, or None.
 
     Raises:
         BilmError: a property that is read on first use cannot be read.
     """
 
-    def __init__(self, path: Path, files: Sequence[Path], vocabulary_file: ModelFile | None) -> None:
-        self.path, self.files, self.vocabulary_file = path, files, vocabulary_file
+    def __init__(
+        self,
+        path: Path,
+        weight_file: ModelFile,
+        options_file: ModelFile,
+        vocabulary_file: ModelFile | None = None,
+    ) -> None:
+        self.path, self.dumped = path, weight_file
+        self.options_file, self.vocabulary_file = options_file, vocabulary_file
+        files = (weight_file, options_file, vocabulary_file)
+        self.files = [file.path for file in files if file is not None]
 
     @property
-    @abc.abstractmethod
-    def options(self) -> Options:
-        """Options of the network."""
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> Sequence[WeightName]:
-        """Names of all arrays that the model may have."""
-
-    @property
-    @abc.abstractmethod
     def weight_file(self) -> arrays.WeightFile:
         """Weights; ``str()`` returns their name in messages."""
+        return self.dumped
 
-    @property
+    @cached_property
+    def options(self) -> Options:
+        """Options of the network; a warning names unrecognised keys.
+
+        Raises:
+            OptionsError: the options are invalid, or another program's.
+        """
+        file = self.options_file
+        return load_inference_options(str(file), None if file.archive is None else file.content(OptionsError))
+
+    @cached_property
+    def names(self) -> Sequence[WeightName]:
+        """Names of all arrays that the model may have."""
+        return dump_names(self.options)
+
+    @cached_property
     def n_predicted(self) -> int | None:
         """Number of words that the softmax predicts; None without a softmax."""
         return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
@@ -187,14 +203,6 @@ class StoredModel(abc.ABC):
             n_tokens_vocab=self.n_predicted,
             share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
         )
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary has the size of the word embedding, if there is one.
-
-        Raises:
-            VocabularyError: the sizes differ.
-        """
-        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
@@ -250,50 +258,13 @@ class StoredModel(abc.ABC):
         require_size(vocabulary, n_words, self.source)
         return vocabulary
 
-
-class Distribution(StoredModel):
-    """A model that is no run: files of options and weights, and perhaps a vocabulary.
-
-    Args:
-        path: path that the user named.
-        weight_file: weights.
-        options_file: options.
-        vocabulary_file: vocabulary, or None.
-
-    Attributes:
-        options_file: options.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        weight_file: ModelFile,
-        options_file: ModelFile,
-        vocabulary_file: ModelFile | None = None,
-    ) -> None:
-        files = (weight_file, options_file, vocabulary_file)
-        super().__init__(path, [file.path for file in files if file is not None], vocabulary_file)
-        self._weight_file, self.options_file = weight_file, options_file
-
-    @property
-    def weight_file(self) -> ModelFile:
-        """File of the weights."""
-        return self._weight_file
-
-    @cached_property
-    def options(self) -> Options:
-        """Options of the network; a warning names unrecognised keys.
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Check that a vocabulary is the model's; a distribution only has the size of its word embedding.
 
         Raises:
-            OptionsError: the options are invalid, or another program's.
+            VocabularyError: the vocabularies differ.
         """
-        file = self.options_file
-        return load_inference_options(str(file), None if file.archive is None else file.content(OptionsError))
-
-    @property
-    def names(self) -> Sequence[WeightName]:
-        """Names of all arrays that a dump of the model may have."""
-        return dump_names(self.options)
+        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
@@ -314,7 +285,7 @@ def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> No
         )
 
 
-def find_distribution(path: Path) -> Distribution:
+def find_distribution(path: Path) -> StoredModel:
     """Find the files of a model.
 
     Args:
@@ -402,7 +373,7 @@ def _is_litter(path: PurePosixPath) -> bool:
     return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
-def _of_file(path: Path) -> Distribution:
+def _of_file(path: Path) -> StoredModel:
     """Make the model of a file of weights or options and the other file beside it."""
     name = path.name
     with path.open("rb") as stream:
@@ -420,7 +391,7 @@ def _of_file(path: Path) -> Distribution:
     return _model(path, files, weights=next(filter(files.get, candidates), None), options=name)
 
 
-def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> Distribution:
+def _model(path: Path, files: Files, weights: str | None = None, options: str | None = None) -> StoredModel:
     """Make the model of some files, searching for the weights or options if their name is None."""
     weights = _weights_among(path, files) if weights is None else weights
     if options is None:
@@ -428,7 +399,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
         candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
-    return Distribution(path, files[weights], files[options], vocabulary)
+    return StoredModel(path, files[weights], files[options], vocabulary)
 
 
 def _weights_among(path: Path, files: Files) -> str:

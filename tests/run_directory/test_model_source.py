@@ -9,7 +9,7 @@ import bilm
 from bilm.errors import ArgumentError, BilmError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.model_source import ModelArguments, open_model
-from bilm.weights.distribution import Distribution
+from bilm.weights.distribution import StoredModel
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
 from tests.helpers import GOLDEN, HELDOUT, VOCAB, write_json
 
@@ -28,7 +28,7 @@ def test_run_with_dumped_weights_is_run(tmp_path):
     (run / "weights.options.json").write_bytes(OPTIONS.read_bytes())
     assert isinstance(open_model(run), RunModel)
     found = open_model(run / "weights.hdf5")
-    assert type(found) is Distribution and found.options_file.path.name == "weights.options.json"
+    assert type(found) is StoredModel and found.options_file.path.name == "weights.options.json"
 
 
 def test_options_of_weights_make_distribution(tmp_path):
@@ -36,13 +36,13 @@ def test_options_of_weights_make_distribution(tmp_path):
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
     (run / "model.hdf5").write_bytes(WEIGHTS.read_bytes())
-    assert type(open_model(run)) is Distribution
+    assert type(open_model(run)) is StoredModel
 
 
 def test_training_options_beside_weights_make_distribution(tmp_path):
     trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
-    assert type(open_model(folder)) is Distribution
+    assert type(open_model(folder)) is StoredModel
     (folder / "model.hdf5").unlink()
     assert refused(folder) == ": no checkpoint yet"
 
