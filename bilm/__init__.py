@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder as ElmoEmbedder
     from bilm.embedding.embedder import dump_bilm_embeddings as dump_bilm_embeddings
     from bilm.embedding.embedder import dump_token_embeddings as dump_token_embeddings
+    from bilm.embedding.scoring import WordPredictor as WordPredictor
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from bilm.options import Options as Options
     from bilm.run_directory.directory import RunDirectory as RunDirectory
     from bilm.runs.dump_weights import dump_weights as dump_weights
-    from bilm.runs.prediction import WordPredictor as WordPredictor
     from bilm.runs.reporter import Reporter as Reporter
     from bilm.runs.test import test as test
     from bilm.runs.train import restart as restart
@@ -42,6 +42,7 @@ _MODULES = {
     "bilm.data.lm_datasets": ("BidirectionalLMDataset", "LMDataset"),
     "bilm.embedding.elmo_layer": ("Elmo",),
     "bilm.embedding.embedder": ("ElmoEmbedder", "dump_bilm_embeddings", "dump_token_embeddings"),
+    "bilm.embedding.scoring": ("WordPredictor",),
     "bilm.layers.scalar_mix": ("ScalarMix", "weight_layers"),
     "bilm.layers.sentence_vectorizer": ("SentenceVectorizer",),
     "bilm.models.bidirectional_lm": ("BidirectionalLanguageModel",),
@@ -49,7 +50,6 @@ _MODULES = {
     "bilm.options": ("Options",),
     "bilm.run_directory.directory": ("RunDirectory",),
     "bilm.runs.dump_weights": ("dump_weights",),
-    "bilm.runs.prediction": ("WordPredictor",),
     "bilm.runs.reporter": ("Reporter",),
     "bilm.runs.test": ("test",),
     "bilm.runs.train": ("restart", "train"),
@@ -57,7 +57,10 @@ _MODULES = {
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.vocabulary.")
-_ON_TENSORFLOW = ("bilm.layers.sentence_vectorizer", "bilm.models.language_model", "bilm.runs.")
+_ON_TENSORFLOW = (
+    *("bilm.embedding.scoring", "bilm.layers.sentence_vectorizer", "bilm.models.language_model"),
+    "bilm.runs.",
+)
 __all__ = ["__version__", *_HOMES]
 
 

@@ -94,11 +94,13 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
 
     def __init__(
         self,
-        options_file: str | Path = DEFAULT_OPTIONS_FILE,
-        weight_file: str | Path = DEFAULT_WEIGHT_FILE,
+        options_file: str | Path | None = DEFAULT_OPTIONS_FILE,
+        weight_file: str | Path | None = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
         **settings: Any,  # noqa: ANN401
     ) -> None:
+        if settings.get("model") is not None:
+            options_file = weight_file = None
         super().__init__(options_file, weight_file, cuda_device=cuda_device, **settings)
 
     @cached_property

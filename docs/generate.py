@@ -29,7 +29,7 @@ PACKAGE = DOCS.parent / "bilm"
 # Each part of the package imports only from earlier parts. The last two provide bilm-tf's names.
 PACKAGES = (
     *("errors", "installation", "io", "options", "vocabulary", "data", "backend", "layers"),
-    *("weights", "models", "training", "run_directory", "runs", "embedding", "analysis", "ray", "cli"),
+    *("weights", "models", "training", "run_directory", "embedding", "runs", "analysis", "ray", "cli"),
     *("allennlp", "elmo", "model"),
 )
 

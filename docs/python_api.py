@@ -33,11 +33,11 @@ _AS_IN_BILM_TF = "As in bilm-tf"
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Train, test, dump": (
         *("train", "restart", "bilm.runs.reporter.TrainingResult", "bilm.runs.reporter.Estimate"),
-        *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.runs.reporter.DumpResult"),
+        *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
         *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
     ),
     "Embed": ("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids"),
-    "Predict": ("WordPredictor", "bilm.runs.prediction.Prediction"),
+    "Predict": ("WordPredictor", "bilm.embedding.scoring.Prediction"),
     _AS_IN_BILM_TF: (
         *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
         *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),
@@ -113,9 +113,18 @@ def find(name: str) -> Definition:
 
 
 def definition(name: str, module: str) -> Definition:
-    """Return a class or function from the module that defines it or imports it."""
-    for node in parsed(module).body:
+    """Return a class or function from the module that defines it or imports it.
+
+    A class has the members of its bases in the same module, too.
+    """
+    body = parsed(module).body
+    by_name = {node.name: node for node in body if isinstance(node, Definition)}
+    for node in body:
         if isinstance(node, Definition) and node.name == name:
+            bases = [base.id for base in getattr(node, "bases", ()) if isinstance(base, ast.Name)]
+            own = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+            inherited = [member for base in bases if base in by_name for member in by_name[base].body]
+            node.body += [member for member in inherited if getattr(member, "name", None) not in own]
             return node
         if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
             return definition(name, node.module or "")

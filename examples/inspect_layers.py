@@ -133,7 +133,7 @@ def main(
         if plot is not None:
             plot_mixes(shares, plot)
     if word is not None and sentence is not None and text is not None:
-        embedder = ElmoEmbedder.of_arguments(model, vocab_file)
+        embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
         print_neighbours(embedder, word, sentence, text, n_neighbours)
 
 

@@ -464,7 +464,7 @@ def tagging_command(task: Task, description: str) -> click.Command:
         names = tuple(ABLATIONS) if ablations else variants
         jobs = [job for job in product(sorted(fractions), range(seeds), names) if job not in finished]
         if jobs:
-            embedder = ElmoEmbedder.of_arguments(model, vocab_file)
+            embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
             started = time.monotonic()
             parts = [with_layers(part, embedder) for part in parts]
             print(f"the biLM's layers: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)

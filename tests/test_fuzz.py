@@ -213,7 +213,7 @@ def _damaged_state_dict(random, place):
 
 
 def _read_weights(name):
-    return lambda place: find_weights(place / name).arrays(dump_names(load_inference_options(FILES[0])))
+    return lambda place: find_weights(place / name).read(dump_names(load_inference_options(FILES[0])))
 
 
 ARGUMENTS = {"train_prefix": ["a"], "vocab_file": "v", "seed": 1, "dropout": 0.1, "save_every": "30m"}
@@ -284,7 +284,7 @@ def _damaged_run(run):
 def _read_run(place):
     run = RunDirectory.open(place / "run")
     checkpoint = run.latest()
-    checkpoint.weights(run.names)
+    checkpoint.read(run.names)
     checkpoint.accumulators(run.names)
     assert checkpoint.step() >= 0
     run.check_vocabulary(load_vocabulary(run.vocabulary_file))

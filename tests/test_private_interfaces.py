@@ -6,11 +6,12 @@ import keras
 import pytest
 import tensorflow as tf
 
+from bilm.backend.keras_backend import infers_shapes, is_outermost
+
 optimizer = keras.optimizers.Adagrad()
 optimizer.build([keras.Variable([1.0])])
 
 PRIVATE = {
-    keras.Layer: ["_get_call_context"],
     optimizer: ["_get_variable_index", "_trainable_variables", "_accumulators"],
     tf.distribute.get_strategy(): ["experimental_local_results", "extended.update"],
     tf.distribute.ReplicaContext: ["merge_call"],
@@ -22,6 +23,26 @@ PRIVATE = {
 )
 def test_library_has_private_name(owner, name):
     assert operator.attrgetter(name)(owner) is not None
+
+
+class Asked(keras.layers.Layer):
+    """Notes what is asked during its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+
+    def call(self, inputs):
+        self.answers.append((is_outermost(self), infers_shapes()))
+        return inputs
+
+
+def test_keras_tells_outermost_layer_and_inference_of_shapes():
+    layer, inputs = Asked(), tf.zeros([1, 1])
+    layer(inputs)
+    keras.Sequential([layer])(inputs)
+    layer.compute_output_spec(keras.KerasTensor((1, 1)))
+    assert [layer.answers[0], *layer.answers[-2:]] == [(True, False), (False, False), (True, True)]
 
 
 def test_ray_data_takes_a_context_for_a_block():

@@ -15,7 +15,8 @@ from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import model_source, records
-from bilm.weights import distribution, hdf5_file, names
+from bilm.weights import distribution, names
+from bilm.weights.arrays import check_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +130,11 @@ def _describe_weights(path: Path) -> Description:
     except BilmError:  # no options next to it
         if not h5py.is_hdf5(path):
             raise
-    file = distribution.ModelFile(path) if model is None else model.weight_file
+    file = distribution.ModelFile(path) if model is None else model.dumped
     source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = names.infer_options(shapes, source)
     try:
-        hdf5_file.check_arrays(shapes, names.weight_names(options), source)
+        check_arrays(shapes, names.weight_names(options), source)
     except WeightsError as error:
         raise WeightsError.listing(f"{source}: the arrays do not form a biLM", error.problems) from None
     is_inferred, disagreement, n_words = True, None, None

@@ -9,7 +9,7 @@ import numpy as np
 from bilm.analysis.pictures import Picture, Series, Style, View
 
 if TYPE_CHECKING:
-    from bilm.embedding.packed_embedder import Embedder
+    from bilm.embedding.chunk_embedder import ChunkEmbedder
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Neighbours:
 
 
 def find_neighbours(
-    embedder: "Embedder",
+    embedder: "ChunkEmbedder",
     words: list[str],
     position: int,
     lines: Iterable[str],

@@ -20,6 +20,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from bilm.backend.settings import LIBRARIES, read_at_import
@@ -62,7 +63,8 @@ if BACKEND not in LIBRARIES:
 if keras.config.floatx() != "float32":
     _LOG.warning("Keras' floatx %s is ignored: a biLM's weights are float32", keras.config.floatx())
 
-from bilm.backend.lstm_cell import Tensor  # noqa: E402
+
+from bilm.backend.lstm_cell import Tensor as Tensor  # noqa: E402
 
 if TYPE_CHECKING or BACKEND == "tensorflow":
     from bilm.backend import on_tensorflow as backend
@@ -85,6 +87,23 @@ def require_tensorflow(feature: str) -> None:
         raise BackendError(
             f"{feature} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
         )
+
+
+# --- interfaces that Keras does not promise; `tests/test_private_interfaces.py` tests each -----------------
+
+
+def is_outermost(layer: keras.layers.Layer) -> bool:
+    """Return True while a layer is called by itself, not by a surrounding layer or model."""
+    return layer._get_call_context().entry_layer is layer
+
+
+def infers_shapes() -> bool:
+    """Return True while Keras calls layers only to infer the shapes of their results."""
+    with keras.SymbolicScope() as scope:
+        return scope.original_scope is not None
+
+
+# --- devices and processes ---------------------------------------------------------------------------------
 
 
 class HomeProcess:
@@ -115,18 +134,16 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
             backend, which takes the first GPU if there is one.
 
     Raises:
-        OptionsError: there is no such GPU.
+        OptionsError: there is no such GPU, or it is not named by a number.
     """
     if cuda_device is None:
         return contextlib.nullcontext()
     n_gpus = backend.n_gpus()
-    if not -1 <= cuda_device < n_gpus:
+    is_number = isinstance(cuda_device, Integral) and not isinstance(cuda_device, bool)
+    if not (is_number and -1 <= cuda_device < n_gpus):
         raise OptionsError(
-            f"cuda_device is {cuda_device}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, numbered from 0, "
-            "and -1 is the CPU"
+            f"cuda_device is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, "
+            "numbered from 0, and -1 is the CPU"
         )
     cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")
-
-
-__all__ = ["BACKEND", "HomeProcess", "Tensor", "backend", "keras", "on_device", "require_tensorflow"]

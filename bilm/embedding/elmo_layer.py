@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, infers_shapes, is_outermost, keras
 from bilm.backend.settings import portable
 from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_positive
 from bilm.io import PathLike
@@ -17,9 +17,9 @@ from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs import dump_weights as dumping
-from bilm.runs.reporter import DumpResult
-from bilm.weights.hdf5_file import as_weights, write_hdf5
+from bilm.weights.arrays import as_weights
+from bilm.weights.dump import DumpResult, options_beside, unreadable_by
+from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import dump_names
 
 _LOG = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Elmo(keras.layers.Layer):
         else:
             self.encoder = Encoder(options)
             self.encoder.build()
-        self._ids = inference.IdKind.of(self.encoder.options, has_marks=False)
+        self._ids = inference.IdKind.from_options(self.encoder.options, has_marks=False)
         self.encoder.trainable = trainable if requires_grad is None else requires_grad
         self.mixes = [
             ScalarMix(
@@ -207,7 +207,7 @@ class Elmo(keras.layers.Layer):
             necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
         self._warn_if_random()
-        if training is None and BACKEND == "torch" and self._get_call_context().entry_layer is self:
+        if training is None and BACKEND == "torch" and is_outermost(self):
             training = self.training
         layers, mask = self.layers_of(inputs)
         lengths = inference.count_tokens(mask)
@@ -278,23 +278,20 @@ class Elmo(keras.layers.Layer):
         return shapes if len(shapes) > 1 else shapes[0]
 
     def _fingerprint(self) -> str | None:
-        """Identify the biLM's weights by the first row of each array; None if Keras keeps them elsewhere."""
+        """Hash all of the biLM's weights; return None if Keras keeps them elsewhere."""
         digest = hashlib.blake2b(digest_size=16)
         try:
             with backend.outside_graphs():
                 for weight in self.encoder.weights:
-                    digest.update(keras.ops.convert_to_numpy(weight)[:1].tobytes())
+                    digest.update(keras.ops.convert_to_numpy(weight).tobytes())
         except TypeError:  # in Keras's loops on JAX
             return None
         return digest.hexdigest()
 
     def _warn_if_random(self) -> None:
         """Warn once about weights that come from a configuration and have not been loaded."""
-        if self._random is None:
+        if self._random is None or infers_shapes():  # which Keras does before it loads
             return
-        with keras.SymbolicScope() as scope:
-            if scope.original_scope is not None:  # Keras infers shapes, perhaps before it loads
-                return
         fingerprint = self._fingerprint()
         if fingerprint == self._random:
             _LOG.warning(
@@ -319,7 +316,7 @@ class Elmo(keras.layers.Layer):
             BilmError: a file exists or cannot be written, or the weights are not finite.
         """
         weights, options = Path(outfile), self.encoder.options
-        options_file, beside = dumping.options_beside(weights, options)
+        options_file, beside = options_beside(weights, options)
         arrays = {
             name: as_weights(keras.ops.convert_to_numpy(leaf), f"{self.name}: {name}", WeightsError)
             for name, leaf in self.encoder.named_weights().items()
@@ -331,7 +328,7 @@ class Elmo(keras.layers.Layer):
             self.name,
             len(arrays),
             sum(array.size for array in arrays.values()),
-            unreadable_by=dumping.unreadable_by(options),
+            unreadable_by=unreadable_by(options),
         )
 
     @classmethod

@@ -13,16 +13,15 @@ import numpy as np
 
 from bilm.backend.keras_backend import on_device
 from bilm.data import batcher, packing
+from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
-from bilm.embedding.packed_embedder import Embedder, PackedEmbedder
-from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, require_positive
+from bilm.errors import DataError, OptionsError, require_flags
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
-from bilm.options import Precision
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.weights import distribution, hdf5_file
+from bilm.weights import hdf5_file
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -37,8 +36,8 @@ def _takes_allennlp_names(embed_file: Callable[..., EmbeddingReport]) -> Callabl
     return call
 
 
-class EmbedderSettings(TypedDict, total=False):
-    """Keyword arguments of `ElmoEmbedder`, described there."""
+class EmbedderKeywords(TypedDict, total=False):
+    """Keyword arguments of `ElmoEmbedder`, for editors; `EmbedderSettings` checks them."""
 
     stateful: bool
     batch_size: int | None
@@ -50,45 +49,22 @@ class EmbedderSettings(TypedDict, total=False):
 
 def _load(
     arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
-) -> tuple[list[PackedEmbedder], int | None]:
-    """Check the settings and load a model onto its devices: the arguments of `Embedder`."""
-    limits: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    stateful, cuda_device = limits.pop("stateful", False), limits.pop("cuda_device", None)
-    require_flags(stateful=stateful)
-    precision = Precision(limits.pop("precision", "float32"))
-    for name in limits.keys() - EmbedderSettings.__annotations__.keys():
-        raise ArgumentError(f"`{name}`: no such argument")
-    require_positive(**limits)
-    devices = [cuda_device] if cuda_device is None or isinstance(cuda_device, int) else list(cuda_device)
-    if not devices:
-        raise OptionsError("cuda_device: names no device")
-    for device in devices:
-        on_device(device)  # raises an error for a missing one
-    if stateful and len(devices) > 1:
-        raise OptionsError("cuda_device: with stateful=True, the state is carried on one device; give one")
-    if stateful and "batch_tokens" in limits:
-        raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
-    source = arguments.open()
-    rows = limits.get("batch_size", 64)  # if stateful; as `--batch-size` of AllenNLP's command
-    arrays, models = source.arrays(), []
-    for device in devices:
-        with on_device(device):
-            model = bidirectional_lm.BidirectionalLanguageModel.from_weights(
-                source.options, arrays, source.source, rows, stateful=stateful, precision=precision
-            )
-        models.append(model)
-    vocabulary = None
+) -> list[PackedModel]:
+    """Load a model onto its devices."""
+    source, vocabulary = arguments.open(), None
     if source.options.char_cnn is None:
-        vocabulary = source.require_vocabulary(vocab_file)
-        distribution.require_size(vocabulary, model.options.n_tokens_vocab, source.source)
+        vocabulary = source.own_vocabulary(vocab_file)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    pairs = zip(models, devices, strict=True)
-    copies = [PackedEmbedder(model, vocabulary, device, limits) for model, device in pairs]
-    return copies, rows if stateful else limits.get("batch_size")
+    arrays, models = source.arrays(), []
+    for device in settings.devices:
+        with on_device(device):
+            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, settings.precision)
+        models.append(PackedModel(encoder, vocabulary, device, settings))
+    return models
 
 
-class ElmoEmbedder(Embedder):
+class ElmoEmbedder(ChunkEmbedder):
     """Embedder of sentences with a pretrained biLM, like AllenNLP 0.9's class of this name.
 
     A vector depends on its own sentence alone, unless `stateful`.
@@ -98,6 +74,7 @@ class ElmoEmbedder(Embedder):
         weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
             (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
+        model: path of a model, instead of the two files, see `from_model`; or the arguments that name it.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
             consecutive sentences.
         batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
@@ -128,25 +105,21 @@ class ElmoEmbedder(Embedder):
 
     def __init__(
         self,
-        options_file: str | Path,
-        weight_file: str | Path,
+        options_file: str | Path | None = None,
+        weight_file: str | Path | None = None,
         vocab_file: str | Path | None = None,
         *,
-        stateful: bool = False,
-        batch_size: int | None = None,
-        batch_tokens: int | None = None,
-        max_cached_words: int | None = None,
-        cuda_device: int | Sequence[int] | None = None,
-        precision: str | None = None,
+        model: str | Path | ModelArguments | None = None,
+        **settings: Unpack[EmbedderKeywords],
     ) -> None:
-        arguments_by_name = locals()
         if isinstance(vocab_file, int):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        settings: Any = {name: arguments_by_name[name] for name in EmbedderSettings.__annotations__}
-        arguments = ModelArguments(options_file=options_file, weight_file=weight_file)
-        super().__init__(*_load(arguments, vocab_file, settings))
+        checked = EmbedderSettings.from_keywords(settings)
+        if not isinstance(model, ModelArguments):
+            model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
+        super().__init__(_load(model, vocab_file, checked), checked.batch_size)
 
     @classmethod
     def from_model(
@@ -155,7 +128,7 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str | None = None,
-        **settings: Unpack[EmbedderSettings],
+        **settings: Unpack[EmbedderKeywords],
     ) -> "ElmoEmbedder":
         """Load a model by its path alone.
 
@@ -176,7 +149,7 @@ class ElmoEmbedder(Embedder):
             (3, 2, 24)
         """
         arguments = ModelArguments(model=model, checkpoint=checkpoint)
-        return cls.of_arguments(arguments, vocab_file, **settings)
+        return cls(model=arguments, vocab_file=vocab_file, **settings)
 
     @classmethod
     def from_run(
@@ -185,7 +158,7 @@ class ElmoEmbedder(Embedder):
         vocab_file: str | Path | None = None,
         *,
         checkpoint: str = "latest",
-        **settings: Unpack[EmbedderSettings],
+        **settings: Unpack[EmbedderKeywords],
     ) -> "ElmoEmbedder":
         """Load a checkpoint of a bilm or bilm-tf run.
 
@@ -199,26 +172,7 @@ class ElmoEmbedder(Embedder):
             BilmError: the directory is not a run, or an argument is out of range.
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
-        return cls.of_arguments(arguments, vocab_file, **settings)
-
-    @classmethod
-    def of_arguments(
-        cls,
-        arguments: ModelArguments,
-        vocab_file: str | Path | None = None,
-        **settings: Unpack[EmbedderSettings],
-    ) -> "ElmoEmbedder":
-        """Load the model that the arguments of a call or the flags of a command name.
-
-        Args:
-            arguments: arguments that name the model; the settings are checked before it is opened.
-            vocab_file: see `from_model`.
-            **settings: keyword arguments of the class.
-
-        Raises:
-            BilmError: see `from_model`.
-        """
-        return cls._of(*_load(arguments, vocab_file, settings))
+        return cls(model=arguments, vocab_file=vocab_file, **settings)
 
     def get_output_dim(self) -> int:
         """Return `dim`, by AllenNLP's name."""
@@ -286,7 +240,7 @@ class ElmoEmbedder(Embedder):
         """
         checked = map(batcher.words_of, count(), batcher.require_sentences(sentences))
         form = packing.VectorForm(layers, pooling=pooling)
-        embedded = self._with_rows(batch_size).in_chunks(checked, lambda words: words, form)
+        embedded = self.with_rows(batch_size).in_chunks(checked, lambda words: words, form)
         return (vectors for chunk in embedded for _, vectors in chunk)
 
     @_takes_allennlp_names
@@ -325,7 +279,7 @@ class ElmoEmbedder(Embedder):
             *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
         )
         return embed_file(
-            self._with_rows(batch_size),
+            self.with_rows(batch_size),
             lines.lines_of(input_file),
             Path(output_file),
             form,

@@ -26,7 +26,7 @@ from bilm.io.json_objects import changes, parse_json
 from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:
-    from bilm.embedding.packed_embedder import Embedder
+    from bilm.embedding.chunk_embedder import ChunkEmbedder
 
 # Replacements of the characters that names in HDF5 cannot contain.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
@@ -110,7 +110,7 @@ def check_embeddings(
 
 
 def embed_file(
-    embedder: "Embedder",
+    embedder: "ChunkEmbedder",
     lines: Iterable[str],
     outfile: Path,
     form: FileFormat,
@@ -274,7 +274,7 @@ class _Text:
         self._sentences[key] = sentence
         return key
 
-    def chunks(self, embedder: "Embedder") -> Iterator[_Chunk]:
+    def chunks(self, embedder: "ChunkEmbedder") -> Iterator[_Chunk]:
         """Embed the remaining lines."""
 
         def words_of(line: _Line) -> list[str] | None:

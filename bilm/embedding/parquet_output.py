@@ -28,7 +28,7 @@ except ImportError as error:
     raise DataError("Parquet needs pyarrow: pip install pyarrow") from error
 
 if TYPE_CHECKING:
-    from bilm.embedding.packed_embedder import Embedder
+    from bilm.embedding.chunk_embedder import ChunkEmbedder
 
 FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "vectors"
 
@@ -50,7 +50,9 @@ def sentence_tables(
         yield pa.table(columns)
 
 
-def embedded(embedder: "Embedder", table: pa.Table, form: VectorForm, column: str = SENTENCE) -> pa.Table:
+def embedded(
+    embedder: "ChunkEmbedder", table: pa.Table, form: VectorForm, column: str = SENTENCE
+) -> pa.Table:
     """Add two columns to a table: `tokens`, a list of strings, and `vectors`, see `vector_column`.
 
     Args:
@@ -225,7 +227,7 @@ def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
 
 
 def embed_parquet(
-    embedder: "Embedder",
+    embedder: "ChunkEmbedder",
     texts: Iterable[tuple[str, Iterable[str]]],
     directory: str | Path,
     form: VectorForm,

@@ -20,7 +20,7 @@ from bilm.backend.keras_backend import Tensor, backend, keras
 from bilm.errors import DataError, OptionsError, require_flags
 
 
-class Named(Mapping[str, Any]):
+class FieldMapping(Mapping[str, Any]):
     """Base of dataclasses that are also mappings of their fields, without fields that begin with ``_``."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
@@ -198,7 +198,7 @@ def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedLayers(Named):
+class WeightedLayers(FieldMapping):
     """The result of `weight_layers`, with the reference's names.
 
     Attributes:

@@ -1,25 +1,23 @@
 """The biLM at inference, like bilm-tf's ``model.py``: from ids to the vectors of every layer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import messages
-from bilm.layers.scalar_mix import Named
+from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
-from bilm.options import Options, Precision
 from bilm.options.options_file import load_inference_options
 from bilm.weights import distribution, hdf5_file, names
 
 
 @dataclass(frozen=True, eq=False)
-class BilmOutput(Named):
+class BilmOutput(FieldMapping):
     """Vectors of a batch of sentences; also a mapping from its attributes' names.
 
     Attributes:
@@ -38,7 +36,92 @@ class BilmOutput(Named):
     _mixes: set[str] = field(default_factory=set, repr=False)  # of the model: names of `weight_layers`
 
 
-class BidirectionalLanguageModel:
+class InferenceModel:
+    """The encoder of a biLM at inference, and the LSTM states that it may carry from batch to batch.
+
+    A model can be copied and pickled, the carried states included, but not used in a fork.
+
+    Args:
+        encoder: the encoder with its weights.
+        max_batch_size: maximum number of rows in a batch if `stateful`.
+        stateful: carry the LSTM state of each row, in both directions, from batch to batch.
+
+    Raises:
+        OptionsError: the states need too much memory.
+    """
+
+    def __init__(self, encoder: Encoder, max_batch_size: int = 128, stateful: bool = False) -> None:
+        require_positive(max_batch_size=max_batch_size)
+        self.home = HomeProcess()
+        self.encoder, self.options = encoder, encoder.options
+        self.max_batch_size, self.stateful = max_batch_size, stateful
+        self._states: States = ()
+        if stateful:
+            require_tensorflow("stateful: a state that is carried")
+            try:
+                self._states = keras.tree.map_structure(
+                    lambda values: keras.Variable(values, trainable=False),
+                    encoder.zero_states(max_batch_size),
+                )
+            except Exception as error:
+                if not messages.is_out_of_memory(error):
+                    raise
+                raise OptionsError(
+                    f"the state of {max_batch_size:,} sentences does not fit into memory; give fewer a batch"
+                ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arrays and arguments for pickle and copy, the carried states included."""
+        to_numpy = keras.ops.convert_to_numpy
+        return {
+            "options": self.options,
+            "weights": {name: to_numpy(leaf) for name, leaf in self.encoder.named_weights().items()},
+            "precision": self.encoder.precision,
+            "max_batch_size": self.max_batch_size,
+            "stateful": self.stateful,
+            "states": [*map(to_numpy, self._state_variables())],
+        }
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore the model from `__getstate__`."""
+        options, weights = saved["options"], saved["weights"]
+        encoder = inference.make_encoder(options, weights, "a copy of a model", saved["precision"])
+        InferenceModel.__init__(self, encoder, saved["max_batch_size"], saved["stateful"])
+        for variable, values in zip(self._state_variables(), saved["states"], strict=True):
+            variable.assign(values)
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers in the result: the word vectors and the LSTM layers."""
+        return self.options.lstm.n_layers + 1
+
+    @property
+    def dim(self) -> int:
+        """Width of the result."""
+        return self.options.n_directions * self.options.lstm.projection_dim
+
+    def reset_states(self) -> None:
+        """Set the state of every row to zero."""
+        for variable in self._state_variables():
+            variable.assign(keras.ops.zeros_like(variable))
+
+    def _state_variables(self) -> list[keras.Variable]:
+        return keras.tree.flatten(self._states)
+
+    def first_states(self, n_rows: Tensor) -> States:
+        """Return the carried states of the first rows; zeros if not `stateful`."""
+        if not self.stateful:
+            return self.encoder.zero_states(n_rows)
+        return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
+
+    def keep(self, states: States) -> None:
+        """Store the states of the first rows if `stateful`; other rows keep theirs."""
+        for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
+            others = state[keras.ops.shape(after)[0] :]
+            state.assign(keras.ops.concatenate([after, others], axis=0))
+
+
+class BidirectionalLanguageModel(InferenceModel):
     """A pretrained biLM that maps ids to vectors, like bilm-tf's class of this name.
 
     By default no state is carried from sentence to sentence, so that a vector depends on its own
@@ -92,99 +175,27 @@ class BidirectionalLanguageModel:
                 "embedding_weight_file: missing; for word ids a character-level model needs the vectors that "
                 "dump_token_embeddings writes"
             )
-        weights = distribution.find_weights(weight_file).arrays(names.dump_names(options))
+        weights = distribution.find_weights(weight_file).read(names.dump_names(options))
         if embedding_weight_file is not None:  # with vectors of words it is a word-level model
             vectors = hdf5_file.read_token_embeddings(embedding_weight_file, options.lstm.projection_dim)
             weights = {name: array for name, array in weights.items() if "/char_cnn/" not in name}
             options, weights["encoder/embedding"] = replace(options, char_cnn=None), vectors
         encoder = inference.make_encoder(options, weights, str(weight_file))
-        self._set(encoder, max_batch_size, stateful)
+        super().__init__(encoder, max_batch_size, stateful)
 
-    @classmethod
-    def from_weights(
-        cls,
-        options: Options,
-        weights: Mapping[str, np.ndarray],
-        source: str,
-        max_batch_size: int = 128,
-        *,
-        stateful: bool = False,
-        precision: Precision | str = Precision.FLOAT32,
-    ) -> "BidirectionalLanguageModel":
-        """Make a model from arrays, such as those of `bilm.run_directory.directory.RunDirectory.weights`.
+    @cached_property
+    def _mixes(self) -> set[str]:
+        """Names of the `weight_layers` of this model's outputs."""
+        return set()
 
-        Args:
-            options: options of the model; a character-level one takes the ids of `Batcher`, a word-level one
-                the ids of `TokenBatcher`.
-            weights: arrays by bilm's names.
-            source: name of the weights in errors.
-            max_batch_size: see the class.
-            stateful: see the class.
-            precision: see `bilm.options.Precision`.
+    @cached_property
+    def _ids(self) -> inference.IdKind:
+        return inference.IdKind.from_options(self.options, has_marks=True)
 
-        Raises:
-            WeightsError: the weights do not fit the options.
-        """
-        model = cls.__new__(cls)
-        encoder = inference.make_encoder(options, weights, source, precision)
-        model._set(encoder, max_batch_size, stateful)
-        return model
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the arrays and arguments for pickle and copy, the carried states included."""
-        to_numpy = keras.ops.convert_to_numpy
-        return {
-            "options": self.options,
-            "weights": {name: to_numpy(leaf) for name, leaf in self.encoder.named_weights().items()},
-            "max_batch_size": self.max_batch_size,
-            "stateful": self.stateful,
-            "precision": self.encoder.precision,
-            "states": [*map(to_numpy, self._state_variables())],
-        }
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """Restore the model from `__getstate__`."""
-        options, weights = saved["options"], saved["weights"]
-        encoder = inference.make_encoder(options, weights, "a copy of a model", saved["precision"])
-        self._set(encoder, saved["max_batch_size"], saved["stateful"])
-        for variable, values in zip(self._state_variables(), saved["states"], strict=True):
-            variable.assign(values)
-
-    def _set(self, encoder: Encoder, max_batch_size: int, stateful: bool) -> None:
-        require_positive(max_batch_size=max_batch_size)
-        self.home = HomeProcess()
-        self._mixes: set[str] = set()
-        self.encoder = encoder
-        self.options = encoder.options
-        self.max_batch_size = max_batch_size
-        self.stateful = stateful
-        self._states: States = ()
-        if stateful:
-            require_tensorflow("stateful: a state that is carried")
-            try:
-                self._states = keras.tree.map_structure(
-                    lambda values: keras.Variable(values, trainable=False),
-                    encoder.zero_states(max_batch_size),
-                )
-            except Exception as error:
-                if not messages.is_out_of_memory(error):
-                    raise
-                raise OptionsError(
-                    f"the state of {max_batch_size:,} sentences does not fit into memory; give fewer a batch"
-                ) from error
-        self._ids = inference.IdKind.of(self.options, has_marks=True)
+    @cached_property
+    def _run(self) -> Callable[..., Any]:
         spec = keras.KerasTensor((None, None, self._ids.width)[: 1 + self._ids.n_inner], "int32")
-        self._run = backend.compiled(self._compute, encoder, [spec])
-
-    @property
-    def n_layers(self) -> int:
-        """Number of layers in the result: the word vectors and the LSTM layers."""
-        return self.options.lstm.n_layers + 1
-
-    @property
-    def dim(self) -> int:
-        """Width of the result."""
-        return self.options.n_directions * self.options.lstm.projection_dim
+        return backend.compiled(self._compute, self.encoder, [spec])
 
     def __call__(self, ids: Any) -> BilmOutput:  # noqa: ANN401
         """Compute the vectors of a batch of sentences.
@@ -209,11 +220,6 @@ class BidirectionalLanguageModel:
             )
         return BilmOutput(**self._run(ids), _mixes=self._mixes)
 
-    def reset_states(self) -> None:
-        """Set the state of every row to zero."""
-        for variable in self._state_variables():
-            variable.assign(keras.ops.zeros_like(variable))
-
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)
         lengths = inference.count_tokens(mask)
@@ -229,18 +235,3 @@ class BidirectionalLanguageModel:
             "token_embeddings": words,
             "mask": steps < n_words[:, None],
         }
-
-    def _state_variables(self) -> list[keras.Variable]:
-        return keras.tree.flatten(self._states)
-
-    def first_states(self, n_rows: Tensor) -> States:
-        """Return the carried states of the first rows; zeros if not `stateful`."""
-        if not self.stateful:
-            return self.encoder.zero_states(n_rows)
-        return keras.tree.map_structure(lambda state: state[:n_rows], self._states)
-
-    def keep(self, states: States) -> None:
-        """Store the states of the first rows if `stateful`; other rows keep theirs."""
-        for state, after in zip(self._state_variables(), keras.tree.flatten(states), strict=False):
-            others = state[keras.ops.shape(after)[0] :]
-            state.assign(keras.ops.concatenate([after, others], axis=0))

@@ -5,7 +5,7 @@ Tensors are time-major, (steps, rows, dim): the recurrence runs over the first a
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +24,22 @@ States = tuple[tuple[lstm_cell.LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
 
 
-class Dropout(NamedTuple):
-    """Randomness of one training window: every mask is a function of the seed and its place in the network.
+def drop(values: Tensor, rate: float, seed: Tensor, place: int, noise_shape: tuple[Any, ...]) -> Tensor:
+    """Zero a share of the values in a training window and scale up the others.
 
-    Attributes:
-        seed: int32 (2,), the seed; with a place in the network it determines a mask.
+    Args:
+        values: tensor of any shape.
+        rate: share to zero.
+        seed: int32 (2,), the seed of the window; with `place` it determines the mask.
+        place: number of the place in the network.
+        noise_shape: shape of the mask, 1 where it is the same for all.
     """
+    if rate == 0.0:
+        return values
+    import tensorflow as tf  # on which alone models are trained
 
-    seed: Tensor
-
-    def drop(self, values: Tensor, rate: float, place: int, noise_shape: tuple[Any, ...]) -> Tensor:
-        """Zero a share `rate` of the values and scale up the others."""
-        if rate == 0.0:
-            return values
-        import tensorflow as tf  # on which alone models are trained
-
-        seed = tf.random.experimental.stateless_fold_in(self.seed, place)
-        return tf.nn.experimental.stateless_dropout(values, rate, seed, noise_shape=noise_shape)
+    own = tf.random.experimental.stateless_fold_in(seed, place)
+    return tf.nn.experimental.stateless_dropout(values, rate, own, noise_shape=noise_shape)
 
 
 class Encoder(NetworkLayer):
@@ -114,6 +113,12 @@ class Encoder(NetworkLayer):
         """Return the states before the first token: zeros."""
         return tuple(tuple(layer.zero_state(n_rows) for layer in stack) for stack in self.stacks)
 
+    def state_specs(self) -> Any:  # noqa: ANN401
+        """Return the shapes and types of `zero_states` for any number of rows, for `backend.compiled`."""
+        return keras.tree.map_structure(
+            lambda state: keras.KerasTensor((None, *state.shape[1:]), "float32"), self.zero_states(1)
+        )
+
     def encode_words(self, type_characters: tuple[Tensor, ...], token_types: Tensor) -> Tensor:
         """Compute the word vectors of tokens, encoding each distinct word once.
 
@@ -134,7 +139,7 @@ class Encoder(NetworkLayer):
         direction: int,
         inputs: Tensor,
         states: tuple[lstm_cell.LSTMState, ...],
-        dropout: Dropout | None = None,
+        dropout_seed: Tensor | None = None,
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
     ) -> tuple[list[Tensor], tuple[lstm_cell.LSTMState, ...]]:
@@ -144,7 +149,7 @@ class Encoder(NetworkLayer):
             direction: 0 forward, 1 backward.
             inputs: shape (steps, rows, projection_dim), word vectors.
             states: states before the window, one per layer.
-            dropout: dropout in training, else None.
+            dropout_seed: int32 (2,) in training; None turns dropout off.
             lengths: int32 (rows,), the length of each row in steps, after which word vectors must be zero;
                 None if all rows are full.
             begins: bool (steps, rows), True at steps that start from a zero state; None if no step does.
@@ -156,15 +161,14 @@ class Encoder(NetworkLayer):
         options = self.options
         steps, rows, dim = keras.ops.shape(inputs)
         place = direction * (options.lstm.n_layers + 2)
-        if dropout is not None:
-            inputs = dropout.drop(inputs, options.word_dropout, place, (steps, rows, 1))
+        if dropout_seed is not None:
+            inputs = drop(inputs, options.word_dropout, dropout_seed, place, (steps, rows, 1))
         outputs, after = [], []
         for i, (layer, state) in enumerate(zip(self.stacks[direction], states, strict=True)):
-            if dropout is not None:
-                inputs = dropout.drop(
-                    inputs, options.dropout, place + 1 + i, self._mask_shape(steps, rows, dim)
-                )
-            output, state = layer(inputs, state, lengths, begins, training=dropout is not None)
+            if dropout_seed is not None:
+                shape = self._mask_shape(steps, rows, dim)
+                inputs = drop(inputs, options.dropout, dropout_seed, place + 1 + i, shape)
+            output, state = layer(inputs, state, lengths, begins, training=dropout_seed is not None)
             if i > 0 and options.lstm.use_skip_connections:
                 output = output + inputs  # after dropout, as the layer saw them
             outputs.append(output)
@@ -172,13 +176,13 @@ class Encoder(NetworkLayer):
             inputs = output
         return outputs, tuple(after)
 
-    def drop_output(self, direction: int, output: Tensor, dropout: Dropout | None) -> Tensor:
+    def drop_output(self, direction: int, output: Tensor, dropout_seed: Tensor | None) -> Tensor:
         """Apply dropout to the top layer's output, for the softmax."""
-        if dropout is None:
+        if dropout_seed is None:
             return output
         place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
         shape = self._mask_shape(*keras.ops.shape(output))
-        return dropout.drop(output, self.options.dropout, place, shape)
+        return drop(output, self.options.dropout, dropout_seed, place, shape)
 
     def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
         """Return the shape of one mask for all steps (variational), or of a new one at each step."""

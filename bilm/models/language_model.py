@@ -10,7 +10,7 @@ from bilm.backend.keras_backend import keras
 from bilm.data.pipeline import Batch
 from bilm.errors import OptionsError
 from bilm.layers.softmax import VocabularySoftmax
-from bilm.models.encoder import DIRECTIONS, Dropout, Encoder, States
+from bilm.models.encoder import DIRECTIONS, Encoder, States
 from bilm.options import Options, Precision
 
 _LARGE_WINDOW = 1 << 26
@@ -133,7 +133,6 @@ class LanguageModel(keras.Model):
                 `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
             dropout_seed: int32 (2,) in training; None turns dropout off.
         """
-        dropout = None if dropout_seed is None else Dropout(dropout_seed)
         words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
         n_tokens = words.shape[1:3].num_elements() or 0  # 0 if unknown
         n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # per layer
@@ -141,11 +140,11 @@ class LanguageModel(keras.Model):
         penalties: list[tf.Tensor] = []
         after = []
         for direction, own_words in enumerate(tf.unstack(words, self.options.n_directions)):
-            if sums and dropout is not None and n_gate_bytes > _LARGE_WINDOW:
+            if sums and dropout_seed is not None and n_gate_bytes > _LARGE_WINDOW:
                 sums[-1], own_words = _in_turn(sums[-1], own_words)
-            outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout)
-            hidden = self.encoder.drop_output(direction, outputs[-1], dropout)
-            if dropout is not None:
+            outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout_seed)
+            hidden = self.encoder.drop_output(direction, outputs[-1], dropout_seed)
+            if dropout_seed is not None:
                 penalties.append(self._penalty(outputs[-1], hidden))
             hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])
             targets = tf.reshape(inputs.targets[direction], [-1])

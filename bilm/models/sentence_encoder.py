@@ -20,7 +20,8 @@ from bilm.models.encoder import Encoder, States
 from bilm.options import CharCNNOptions, Options, Precision
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
-from bilm.weights import distribution, hdf5_file, names
+from bilm.weights import distribution, names
+from bilm.weights.arrays import Arrays, check_shapes
 
 _WORDS_AT_ONCE = 1 << 13
 _CACHE_BYTES = 1 << 28
@@ -40,7 +41,7 @@ def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
             misshapen and unexpected array, with both shapes.
     """
     return make_encoder(
-        options, distribution.find_weights(weight_file).arrays(names.dump_names(options)), str(weight_file)
+        options, distribution.find_weights(weight_file).read(names.dump_names(options)), str(weight_file)
     )
 
 
@@ -62,12 +63,12 @@ def make_encoder(
         WeightsError: the weights do not fit the options.
         ProcessError: TensorFlow is in its version 1 mode.
     """
-    arrays: hdf5_file.Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
-    if options.char_cnn is None and "encoder/embedding" in arrays:
-        options = dataclasses.replace(options, n_tokens_vocab=len(arrays["encoder/embedding"]))
+    own: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
+    if options.char_cnn is None and "encoder/embedding" in own:
+        options = dataclasses.replace(options, n_tokens_vocab=len(own["encoder/embedding"]))
     needed = {name.own: name.shape for name in names.weight_names(options) if not name.is_softmax}
-    hdf5_file.check_shapes({name: array.shape for name, array in arrays.items()}, needed, source)
-    encoder = Encoder(options, precision, arrays)
+    check_shapes({name: array.shape for name, array in own.items()}, needed, source)
+    encoder = Encoder(options, precision, own)
     encoder.build()
     return encoder
 
@@ -101,7 +102,7 @@ class IdKind:
     has_marks: bool = True
 
     @classmethod
-    def of(cls, options: Options, *, has_marks: bool) -> "IdKind":
+    def from_options(cls, options: Options, *, has_marks: bool) -> "IdKind":
         """Return the kind of a model: ids of `bilm.Batcher` or, without marks, of `bilm.batch_to_ids`.
 
         Word ids, those of `bilm.TokenBatcher`, always have marks.

@@ -36,7 +36,7 @@ from bilm.run_directory.model_source import ModelArguments
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
-    from bilm.training.evaluation import Scorer, SentenceScore
+    from bilm.embedding.scoring import Scorer, SentenceScore
 
 _BYTES_OF_A_WORD = 5.5
 _PIECES_OF_A_WORKER = 8
@@ -195,7 +195,7 @@ class Embed(_Worker):
     def _model(self) -> "ElmoEmbedder":
         from bilm.embedding.embedder import ElmoEmbedder
 
-        return ElmoEmbedder.of_arguments(self._arguments, self._vocab_file, **self._settings)
+        return ElmoEmbedder(model=self._arguments, vocab_file=self._vocab_file, **self._settings)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Embed a batch; see the class."""
@@ -208,7 +208,7 @@ class Score(_Worker):
     The log-probabilities are those of ``bilm score``: natural, each sentence by itself, words outside the
     vocabulary as ``<UNK>``. A call returns the batch as an Arrow table with four more columns: `tokens`;
     `known`, a list of booleans (words,); `forward` and `backward`, lists of floats (words + 1,), see
-    `bilm.training.evaluation.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
+    `bilm.embedding.scoring.SentenceScore`. The scores of a blank sentence are null, as is `backward` for a
     model of one direction.
 
     Args:
@@ -224,9 +224,9 @@ class Score(_Worker):
 
     @cached_property
     def _model(self) -> "Scorer":
-        from bilm.training.evaluation import Scorer
+        from bilm.embedding.scoring import Scorer
 
-        return Scorer.of(self._arguments.open(takes_files=False), self._vocab_file)
+        return Scorer.from_stored(self._arguments.open(takes_files=False), self._vocab_file)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""
@@ -378,7 +378,7 @@ def score(
     Raises:
         BilmError: as `embed`, or the model has no softmax.
     """
-    from bilm.training.evaluation import SentenceScore
+    from bilm.embedding.scoring import SentenceScore
 
     with _results(texts, Score, model, vocab_file, cluster) as scored:
         for row in _rows(scored, parquet.FILE, parquet.LINE, parquet.TOKENS, "known", "forward", "backward"):

@@ -22,8 +22,9 @@ from bilm.io import PathLike, atomic, messages, run_files
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
-from bilm.weights import distribution, hdf5_file, names, transfer
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.weights import distribution, names, transfer
+from bilm.weights.arrays import Arrays
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 
 _LOG = logging.getLogger(__name__)
@@ -166,11 +167,11 @@ class RunDirectory:
             CheckpointError: there is no checkpoint, or all are damaged.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self._settled(lambda: self._newest_whole(read))
+        return self._settled(lambda: self._newest_whole(None if read else ()))
 
     @checked
     def choose(self, which: str | int) -> CheckpointFile:
-        """Find a checkpoint by name.
+        """Find a checkpoint by name; its weights are read once, to compare checksums, and kept until used.
 
         Args:
             which: ``latest``, ``best`` (lowest heldout perplexity), a step, or the name of its files without
@@ -182,8 +183,9 @@ class RunDirectory:
             WeightsError: the checkpoint does not fit the options.
         """
         which = str(which)
+        weights = [name.tf1 for name in self.names]
         if which == "latest":
-            return self.latest()
+            return self._settled(lambda: self._newest_whole(weights))
         is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
         named = self.index.prefix(which) if is_step else self.path / which
         if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
@@ -193,11 +195,11 @@ class RunDirectory:
 
         def find() -> CheckpointFile:
             if which != "best":
-                return self._checked(named)
-            best = state.best_step(self.latest())
+                return self._checked(named, weights)
+            best = state.best_step(self._newest_whole(None))
             if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-            return self._checked(self.index.prefix(best))
+            return self._checked(self.index.prefix(best), weights)
 
         return self._settled(find)
 
@@ -212,13 +214,14 @@ class RunDirectory:
                     raise
         return find()
 
-    def _newest_whole(self, read: bool) -> CheckpointFile:
+    def _newest_whole(self, tensors: Collection[str] | None) -> CheckpointFile:
+        """Find the newest checkpoint from which these tensors, or with None all, can be read."""
         problem, before = None, self.index.state()
         ways: list[Callable[[], Path]] = [self.index.newest]
         ways += [partial(self.index.prefix, step) for step in reversed(self.index.steps())]
         for find in ways:
             try:
-                checkpoint = self._checked(find(), read)
+                checkpoint = self._checked(find(), tensors)
             except CheckpointError as error:
                 problem = problem or error
                 continue
@@ -229,15 +232,17 @@ class RunDirectory:
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
-    def _checked(self, prefix: Path, read: bool = True) -> CheckpointFile:
+    def _checked(self, prefix: Path, tensors: Collection[str] | None) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)
         checkpoint.check(self.names)
-        if read:
+        if tensors is None:
             checkpoint.verify()
+        else:
+            checkpoint.keep(tensors)
         return checkpoint
 
     @checked
-    def weights(self, which: str | int = "latest") -> hdf5_file.Arrays:
+    def weights(self, which: str | int = "latest") -> Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
@@ -248,7 +253,7 @@ class RunDirectory:
             OptionsError: as `choose`.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self.choose(which).weights(self.names)
+        return self.choose(which).read(self.names)
 
     def restore(
         self,
@@ -272,7 +277,7 @@ class RunDirectory:
         """
         checkpoint = checkpoint or self.latest()
         variables = model.named_weights()
-        transfer.set_weights(variables, checkpoint.weights(self.names), checkpoint.prefix)
+        transfer.set_weights(variables, checkpoint.read(self.names), checkpoint.prefix)
         if optimizer is not None:
             state.restore_optimizer(optimizer, variables, checkpoint, self.names)
         return checkpoint.step()
@@ -334,6 +339,10 @@ _TRAINING = frozenset(
 )
 
 
+FIXED: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
+"""Keys of the options that cannot change when training continues."""
+
+
 class RunModel(distribution.StoredModel):
     """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 
@@ -349,13 +358,13 @@ class RunModel(distribution.StoredModel):
         BilmError: as `RunDirectory.open`.
     """
 
-    fixed = (*distribution.StoredModel.fixed, "share_embedding_softmax")
-
     def __init__(self, path: Path, which: str | int | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
         self.n_predicted = self.options.n_tokens_vocab
+        file = self.run.vocabulary_file
+        self.vocabulary_file = distribution.ModelFile(file) if file.is_file() else None
         self.which = "latest" if which is None else which
 
     @cached_property
@@ -367,35 +376,19 @@ class RunModel(distribution.StoredModel):
         """
         return self.run.choose(self.which)
 
-    @cached_property
-    def source(self) -> str:  # type: ignore[override]
-        """Prefix of the checkpoint."""
-        return self.checkpoint.prefix
+    @property
+    def weight_file(self) -> CheckpointFile:
+        """Checkpoint of the model."""
+        return self.checkpoint
 
-    @cached_property
-    def step(self) -> int:  # type: ignore[override]
+    @property
+    def step(self) -> int:
         """Training steps of the checkpoint."""
         return self.checkpoint.step()
 
-    def arrays(self) -> hdf5_file.Arrays:
-        """Read the weights by bilm's names, float32.
-
-        Raises:
-            BilmError: as `RunDirectory.weights`.
-        """
-        return self.checkpoint.weights(self.names)
-
-    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """Read the run's copy of its vocabulary; None if there is no copy, as in directories of bilm-tf.
-
-        Args:
-            max_word_length: as for `load_vocabulary`.
-
-        Raises:
-            VocabularyError: the vocabulary cannot be read.
-        """
-        file = self.run.vocabulary_file
-        return load_vocabulary(file, max_word_length) if file.is_file() else None
+    def predicting_options(self) -> Options:
+        """Return the options of the run."""
+        return self.options
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the one of the run.
@@ -405,21 +398,16 @@ class RunModel(distribution.StoredModel):
         """
         self.run.check_vocabulary(vocabulary)
 
-    def predicting_options(self) -> Options:
-        """Return the options of the language model."""
-        return self.options
-
-    def training_options(self, changed: Collection[str] = ()) -> Options:
-        """Return the options for further training; warns of missing options whose defaults are assumed.
+    def warn_of_assumed(self, given: Collection[str] = ()) -> None:
+        """Warn of options that ``options.json`` lacks, and whose defaults further training assumes.
 
         Args:
-            changed: keys that another source sets.
+            given: keys that another source sets.
         """
-        values, assumed = self.options.to_json(), _TRAINING.difference(changed)
+        values, assumed = self.options.to_json(), _TRAINING.difference(given)
         pairs = [f"{key} {messages.shown(values[key])}" for key in self.run.missing if key in assumed]
         if pairs:
             _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
-        return self.options
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""

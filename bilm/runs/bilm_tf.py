@@ -10,7 +10,7 @@ from bilm.data.lm_datasets import BidirectionalLMDataset, LMDataset
 from bilm.errors import ArgumentError, OptionsError, checked
 from bilm.io import PathLike
 from bilm.options import Options, parameters, recipes
-from bilm.run_directory.directory import RunDirectory, RunModel
+from bilm.run_directory.directory import FIXED, RunDirectory
 from bilm.runs import test as testing
 from bilm.runs import train as training
 from bilm.runs.reporter import ProgressReporter, TrainingResult
@@ -85,7 +85,7 @@ def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch
         BilmError: as `bilm.test`; or the options describe another network than the checkpoint's.
     """
     source, changes = _checkpoint(ckpt_file, options)
-    if differ := sorted(changes.keys() & {*RunModel.fixed}):
+    if differ := sorted(changes.keys() & {*FIXED}):
         raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
     arguments = _text(data, "test_prefix", True, options) | source
     reporter = ProgressReporter()

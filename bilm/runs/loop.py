@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
+from bilm.embedding import scoring
 from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json_objects, messages
 from bilm.io.run_files import DIVERGED
@@ -32,7 +33,7 @@ from bilm.run_directory.state import Best, RunState
 from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.reporter import Estimate, Outcome, Reporter, Schedule, TrainingResult
 from bilm.runs.settings import TrainingCall, TrainingSettings
-from bilm.training import evaluation, meter
+from bilm.training import meter
 from bilm.training.trainer import Trainer, training_steps
 
 _SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout text
@@ -187,9 +188,9 @@ class TrainingRun:
     _log: RunLog | None = None  # of the chief
 
     @functools.cached_property
-    def scorer(self) -> evaluation.Scorer:
+    def scorer(self) -> scoring.Scorer:
         """Scorer of the model."""
-        return evaluation.Scorer(self.trainer.model, self.text.vocabulary)
+        return scoring.Scorer(self.trainer.model, self.text.vocabulary)
 
     def batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
         """Read batches of the training text from a position, or from the beginning."""
@@ -345,7 +346,7 @@ class TrainingRun:
         text = self.text
         return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
 
-    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> evaluation.Evaluation:
+    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> scoring.Evaluation:
         """Score a text of about `n_tokens` tokens, and report the progress.
 
         Raises:

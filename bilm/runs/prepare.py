@@ -116,7 +116,7 @@ def prepare(start: Start, call: TrainingCall) -> TrainingRun:
         settings.values,
         recipe=start.recipe,
         begun=begun.options if begun and "recipe" not in call.arguments else None,
-        has_ended=None if start.source is None else start.source.has_ended_on(text.counts.shards),
+        has_ended=None if start.source is None else _has_ended(start.source, text),
     )
     if reason:
         reporter.say(reason)
@@ -261,6 +261,11 @@ def _plan(
     return steps_per_epoch, recipes.TrainingPlan(n_tokens, n_steps * batch / n_tokens, n_steps)
 
 
+def _has_ended(source: distribution.StoredModel, text: Text) -> bool:
+    """Return true if the weights are from the end of a schedule over the same text."""
+    return isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards)
+
+
 def _comparable(fixed: Fixed) -> dict[str, Any]:
     """Return the settings by their names in messages, with defaults for missing options.
 
@@ -314,7 +319,9 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         return 0
     remapping = None
     if start.old_vocabulary is not None:
-        remapping = transfer.Remapping.from_words(old.words, start.vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping.from_vocabularies(
+            old.words, start.vocabulary.words, text.counts.word_counts
+        )
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"
@@ -327,7 +334,8 @@ def _load(start: Start, trainer: Trainer, text: Text, reporter: Reporter) -> int
         )
     transfer.set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
     del arrays
-    source.restore_optimizer(trainer.optimizer, model.named_weights(), remapping)
+    if isinstance(source, directory.RunModel):
+        source.restore_optimizer(trainer.optimizer, model.named_weights(), remapping)
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"
         + ("" if source.step is None else f", step {source.step:,}")

@@ -5,8 +5,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bilm.io.progress import ProgressLine, clock
@@ -266,29 +265,3 @@ class TestResult:
     oov_rate: float
     checkpoint: str
     step: int | None
-
-
-@dataclass(frozen=True)
-class DumpResult:
-    """Result of a dump.
-
-    Attributes:
-        weight_file: HDF5 file with the weights.
-        options_file: options of the weights.
-        checkpoint: prefix of the checkpoint that was read, or the weight file.
-        n_arrays: number of arrays written.
-        n_values: number of values in these arrays.
-        vocabulary_file: vocabulary, if a directory was written.
-        card_file: model card, if a directory was written.
-        unreadable_by: programs among bilm-tf, AllenNLP and simple_elmo that cannot read the weights, each
-            with the reasons.
-    """
-
-    weight_file: Path
-    options_file: Path
-    checkpoint: str
-    n_arrays: int
-    n_values: int
-    vocabulary_file: Path | None = None
-    card_file: Path | None = None
-    unreadable_by: Mapping[str, Sequence[str]] = field(default_factory=dict)

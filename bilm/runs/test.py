@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
+from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, checked, require_positive
 from bilm.io import PathLike, as_patterns
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
-from bilm.training.evaluation import Scorer
 from bilm.training.meter import mean
 
 
@@ -66,7 +66,7 @@ def test(
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
-    scorer = Scorer.of(stored, vocab_file, precision)
+    scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts))

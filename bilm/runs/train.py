@@ -9,6 +9,7 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json_objects
 from bilm.options import Options, parameters, recipes
 from bilm.options.options_file import choose_options
+from bilm.run_directory.directory import FIXED, RunModel
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.loop import run_to_end
 from bilm.runs.prepare import Start, prepare
@@ -180,6 +181,8 @@ def restart(
         paths = {name: call.arguments.get(name) for name in names}
         source = ModelArguments(**paths, checkpoint=checkpoint).open()
         if save_to is None:
+            if not isinstance(source, RunModel):
+                raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
             source.require_in_place()
         options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
         vocabulary = old = source.require_vocabulary(vocab_file)
@@ -224,10 +227,14 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     Raises:
         OptionsError: a value would change the network.
     """
+    fixed, n_words = FIXED[:-1], None  # dumped weights may have no softmax
+    if isinstance(source, RunModel):
+        source.warn_of_assumed(values)
+        fixed, n_words = FIXED, source.n_predicted
     # The recorded number of tokens is for the text that the run began with; the new text is counted.
-    before = dataclasses.replace(source.training_options(values), n_train_tokens=None)
+    before = dataclasses.replace(source.options, n_tokens_vocab=n_words, n_train_tokens=None)
     after = before.with_values(values)
-    old, new = ({key: options.to_json().get(key) for key in source.fixed} for options in (before, after))
+    old, new = ({key: options.to_json().get(key) for key in fixed} for options in (before, after))
     if changed := json_objects.changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")
     return after

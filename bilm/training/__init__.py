@@ -1,4 +1,4 @@
-"""Training steps: losses, gradients, optimizers and evaluation.
+"""Training steps: losses, gradients and optimizers.
 
 The functions of bilm-tf's module ``bilm.training`` are importable from here, too.
 """

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError, WeightsError
 from bilm.io import atomic, messages, outputs
-from bilm.weights.hdf5_file import Arrays, as_weights, check_shapes
-from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
+from bilm.weights.arrays import Arrays, Shapes, as_weights, check_shapes
+from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName, hdf5_name
 
 _MOST_STEPS = 1 << 62
 
@@ -39,7 +39,7 @@ class CheckpointFile:
         prefix: common prefix of the files' paths.
 
     Attributes:
-        prefix: the same as a string.
+        prefix: the same as a string, also ``str()`` of the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint does not exist or is damaged.
@@ -47,6 +47,7 @@ class CheckpointFile:
 
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = str(prefix)
+        self._kept: dict[str, Any] = {}
         if not os.path.isfile(f"{self.prefix}.index"):
             raise CheckpointError(f"{self.prefix}.index: no such checkpoint")
         try:
@@ -64,6 +65,9 @@ class CheckpointFile:
                 raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
         except (*_READER_ERRORS, MemoryError) as error:  # MemoryError: from a damaged size in the index
             raise self._damaged(error) from error
+
+    def __str__(self) -> str:
+        return self.prefix
 
     def _plain_prefix(self) -> str:
         """Return a prefix of the same files that TensorFlow's reader does not take for a pattern."""
@@ -99,11 +103,7 @@ class CheckpointFile:
             WeightsError: variables are missing, misshapen or unexpected; the message names them.
         """
         expected = {name.tf1 + suffix: name.shape for name in names}
-        stored = {
-            name: tensor
-            for name, tensor in self._tensors.items()
-            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
-        }
+        stored = self._of_model(suffix)
         check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
         for name, tensor in stored.items():
             if not tensor.dtype.is_floating:
@@ -111,23 +111,40 @@ class CheckpointFile:
                     f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
                 )
 
-    def weights(self, names: Sequence[WeightName], suffix: str = "") -> Arrays:
+    @property
+    def shapes(self) -> Shapes:
+        """Shape of every array of weights, by its name in a dump."""
+        tensors = self._of_model("").items()
+        return {hdf5_name(name.removeprefix(_VARIABLES)): tuple(tensor.shape) for name, tensor in tensors}
+
+    def read(self, names: Iterable[WeightName], suffix: str = "") -> Arrays:
         """Read the variables of a model, by bilm's names; see `check` for the arguments.
 
         Raises:
             WeightsError: see `check`.
         """
+        names = [*names]
         self.check(names, suffix)
         return {name.own: self._read(name.tf1 + suffix) for name in names}
 
     def accumulators(self, names: Sequence[WeightName]) -> Arrays:
         """Read the Adagrad accumulators, by bilm's names of the variables; empty without accumulators."""
-        return self.weights(names, ADAGRAD) if any(n.endswith(ADAGRAD) for n in self._tensors) else {}
+        return self.read(names, ADAGRAD) if self._of_model(ADAGRAD) else {}
+
+    def _of_model(self, suffix: str) -> dict[str, tf.TensorSpec]:
+        """Return the names of a model's variables, or of their accumulators, with shapes and types."""
+        return {
+            name: tensor
+            for name, tensor in self._tensors.items()
+            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
+        }
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
         """Read an array, or a string as bytes; None if it is missing."""
         if name not in self._tensors:
             return None
+        if name in self._kept:
+            return self._kept.pop(name)
         try:
             return self._reader.get_tensor(name)
         except _READER_ERRORS as error:
@@ -161,6 +178,10 @@ class CheckpointFile:
                 self._read(name)
             else:
                 self.extra(name)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Read arrays of weights, as `verify`, and keep each until it is first asked for."""
+        self._kept = {name: self._read(name) for name in names}
 
     def _read(self, name: str) -> np.ndarray:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)

@@ -11,26 +11,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import PathLike, foreign, messages, outputs, run_files
-from bilm.io.shards import Shard
 from bilm.io.tar_archive import TarArchive
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
-from bilm.weights import hdf5_file
+from bilm.weights import arrays, hdf5_file
 from bilm.weights.names import WeightName, dump_names
-from bilm.weights.state_dict import is_state_dict, read_state_dict
-
-if TYPE_CHECKING:
-    import keras
-
-    from bilm.weights.transfer import Remapping
+from bilm.weights.state_dict import StateDict, is_state_dict
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """File names of a model on vectors.nlpl.eu and in simple_elmo."""
@@ -69,8 +62,8 @@ class ModelFile:
         """Size of the file."""
         return self.path.stat().st_size if self.archive is None else self.archive.sizes[self.member]
 
-    def read(self, failure: type[BilmError]) -> bytes:
-        """Return the content.
+    def content(self, failure: type[BilmError]) -> bytes:
+        """Return the bytes of the file.
 
         Raises:
             BilmError: the file cannot be read (of class `failure`), or the archive is damaged (`DataError`).
@@ -80,44 +73,39 @@ class ModelFile:
         return outputs.read_file(self.path, failure, or_pipe=True)
 
     @contextmanager
-    def _opened(self) -> Iterator[h5py.File | hdf5_file.Arrays]:
-        """Open a weight file as HDF5 or as the arrays of a state dict, from memory if it is in an archive."""
-        content = None if self.archive is None else io.BytesIO(self.read(WeightsError))
+    def _opened(self) -> Iterator[arrays.WeightFile]:
+        """Open weights in the format that their first bytes name, from memory if they are in an archive."""
+        content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
             outputs.require_regular(self.path, WeightsError)
             stream = content or self.path.open("rb")
         with stream:
             if is_state_dict(stream):
-                yield read_state_dict(stream, str(self))
+                yield StateDict(stream, str(self))
                 return
             with hdf5_file.opened_hdf5(str(self), WeightsError, content) as file:
-                yield file
+                yield hdf5_file.HDF5Weights(file, str(self))
 
-    def arrays(self, names: Iterable[WeightName]) -> hdf5_file.Arrays:
-        """Return the arrays of a weight file by bilm's names, float32, with the softmax if there is one.
+    def read(self, names: Iterable[WeightName]) -> arrays.Arrays:
+        """Read weights by bilm's names, float32, with the softmax if there is one.
 
         Raises:
             DataError: the archive cannot be read.
             WeightsError: the file cannot be read, or its arrays do not fit `names`.
         """
-        with self._opened() as stored:
-            if isinstance(stored, h5py.File):
-                return hdf5_file.read_arrays(stored, names, str(self))
-            shapes = {name: array.shape for name, array in stored.items()}
-            return {n.own: stored[n.hdf5] for n in hdf5_file.check_arrays(shapes, names, str(self))}
+        with self._opened() as weights:
+            return weights.read(names)
 
     @cached_property
-    def shapes(self) -> hdf5_file.Shapes:
+    def shapes(self) -> arrays.Shapes:
         """Shape of every array of a weight file, by its HDF5 name.
 
         Raises:
             DataError: the archive cannot be read.
             WeightsError: the file cannot be read, or holds something other than weights.
         """
-        with self._opened() as stored:
-            is_hdf5 = isinstance(stored, h5py.File)
-            arrays = hdf5_file.datasets(stored, str(self)) if is_hdf5 else stored
-            return {name: array.shape for name, array in arrays.items()}
+        with self._opened() as weights:
+            return weights.shapes
 
 
 Files = Mapping[str, ModelFile]
@@ -125,7 +113,7 @@ Files = Mapping[str, ModelFile]
 
 
 class StoredModel:
-    """A model that can be read: a distribution, or the checkpoint of a run, which overrides the methods.
+    """A model that can be read: a distribution, or a checkpoint of a run, which overrides some properties.
 
     Args:
         path: path that the user named.
@@ -135,17 +123,14 @@ class StoredModel:
 
     Attributes:
         path: path that the user named.
-        source: name of the weights in messages.
         files: files and directories on disk that the model is read from.
-        step: training steps of the weights; None if unknown.
-        fixed: keys of the options that cannot change when training continues.
+        dumped: file of the weights; a run has none.
+        options_file: options; a run has none here.
+        vocabulary_file: vocabulary, or None.
 
     Raises:
-        BilmError: an attribute that is read on first use cannot be read.
+        BilmError: a property that is read on first use cannot be read.
     """
-
-    step: int | None = None
-    fixed: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab")
 
     def __init__(
         self,
@@ -154,10 +139,15 @@ class StoredModel:
         options_file: ModelFile,
         vocabulary_file: ModelFile | None = None,
     ) -> None:
-        self.path, self.source = path, str(weight_file)
-        self.weight_file, self.options_file, self.vocabulary_file = weight_file, options_file, vocabulary_file
+        self.path, self.dumped = path, weight_file
+        self.options_file, self.vocabulary_file = options_file, vocabulary_file
         files = (weight_file, options_file, vocabulary_file)
         self.files = [file.path for file in files if file is not None]
+
+    @property
+    def weight_file(self) -> arrays.WeightFile:
+        """Weights; ``str()`` returns their name in messages."""
+        return self.dumped
 
     @cached_property
     def options(self) -> Options:
@@ -167,7 +157,7 @@ class StoredModel:
             OptionsError: the options are invalid, or another program's.
         """
         file = self.options_file
-        return load_inference_options(str(file), None if file.archive is None else file.read(OptionsError))
+        return load_inference_options(str(file), None if file.archive is None else file.content(OptionsError))
 
     @cached_property
     def names(self) -> Sequence[WeightName]:
@@ -179,27 +169,23 @@ class StoredModel:
         """Number of words that the softmax predicts; None without a softmax."""
         return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
 
-    def arrays(self) -> hdf5_file.Arrays:
+    @property
+    def step(self) -> int | None:
+        """Training steps of the weights; None if unknown."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """Name of the weights in messages."""
+        return str(self.weight_file)
+
+    def arrays(self) -> arrays.Arrays:
         """Return the weights by bilm's names, float32, with the softmax if there is one.
 
         Raises:
             BilmError: the weights cannot be read or do not fit the options.
         """
-        return self.weight_file.arrays(self.names)
-
-    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
-        """Return the vocabulary stored with the model; None without one.
-
-        Args:
-            max_word_length: see `load_vocabulary`.
-
-        Raises:
-            VocabularyError: the vocabulary cannot be read or is not valid.
-        """
-        file = self.vocabulary_file
-        if file is None:
-            return None
-        return parse_vocabulary(file.read(VocabularyError), str(file), max_word_length)
+        return self.weight_file.read(self.names)
 
     def predicting_options(self) -> Options:
         """Return the options of the whole language model; the arrays supply values that a dump lacks.
@@ -218,40 +204,19 @@ class StoredModel:
             share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
         )
 
-    def training_options(self, given: Collection[str] = ()) -> Options:
-        """Return the options for further training, perhaps with another vocabulary.
+    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
+        """Return the vocabulary stored with the model; None without one.
 
         Args:
-            given: keys whose value is set elsewhere.
-        """
-        return dataclasses.replace(self.options, n_tokens_vocab=None)
-
-    def has_ended_on(self, shards: Collection[Shard]) -> bool:  # noqa: ARG002
-        """Return True if the weights are from the end of a schedule over the text of these files."""
-        return False
-
-    def require_in_place(self) -> None:
-        """Check that training can continue in the model's own directory.
+            max_word_length: see `load_vocabulary`.
 
         Raises:
-            ArgumentError: the model is not a run.
-            OptionsError: later checkpoints of the run would be overwritten.
+            VocabularyError: the vocabulary cannot be read or is not valid.
         """
-        raise ArgumentError(f"{self.path} is not a run; give `save_to` for the new run directory")
-
-    def restore_optimizer(
-        self,
-        optimizer: "keras.optimizers.Optimizer",
-        variables: "Mapping[str, keras.Variable]",
-        remapping: "Remapping | None" = None,
-    ) -> None:
-        """Restore the optimizer state stored with the model, if any.
-
-        Args:
-            optimizer: optimizer built with the variables.
-            variables: variables of the model, by bilm's names.
-            remapping: remapping to a new vocabulary, if it changed.
-        """
+        file = self.vocabulary_file
+        if file is None:
+            return None
+        return parse_vocabulary(file.content(VocabularyError), str(file), max_word_length)
 
     def require_vocabulary(
         self, file: PathLike | None, argument: str = "vocab_file", with_characters: bool = True
@@ -274,8 +239,27 @@ class StoredModel:
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
         return vocabulary
 
+    def own_vocabulary(
+        self, file: PathLike | None, n_words: int | None = None, with_characters: bool = True
+    ) -> Vocabulary:
+        """Return the vocabulary as `require_vocabulary`, after a check that it is the model's.
+
+        Args:
+            file: vocabulary file, or None.
+            n_words: number of words that the model needs; None if its arrays do not depend on it.
+            with_characters: see `require_vocabulary`.
+
+        Raises:
+            ArgumentError: there is neither a file nor a stored vocabulary.
+            VocabularyError: the vocabulary cannot be read, or is another model's.
+        """
+        vocabulary = self.require_vocabulary(file, with_characters=with_characters)
+        self.check_vocabulary(vocabulary)
+        require_size(vocabulary, n_words, self.source)
+        return vocabulary
+
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary is the model's; a distribution can only tell by the size of its encoder.
+        """Check that a vocabulary is the model's; a distribution only has the size of its word embedding.
 
         Raises:
             VocabularyError: the vocabularies differ.
@@ -322,7 +306,7 @@ def find_distribution(path: Path) -> StoredModel:
             return _model(path, _in_folder(path))
         files, around = _in_archive(archive), _in_folder(path.parent)
         if not any(name.endswith(_OPTIONS_ENDS) for name in files):
-            files |= {name: around[name] for name in [options_beside(path.name, around)] if name}
+            files |= {name: around[name] for name in [options_of(path.name, around)] if name}
         return _model(path, files)
     except BilmError as error:
         if kind is None:
@@ -411,7 +395,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
     """Make the model of some files, searching for the weights or options if their name is None."""
     weights = _weights_among(path, files) if weights is None else weights
     if options is None:
-        beside = options_beside(weights, files)
+        beside = options_of(weights, files)
         candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
@@ -443,7 +427,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
     return names[0]
 
 
-def options_beside(name: str, names: Collection[str]) -> str | None:
+def options_of(name: str, names: Collection[str]) -> str | None:
     """Return the name that bilm or AllenNLP gives the options of the weights `name`; None if missing."""
     stem = PurePosixPath(name).stem
     candidates = [f"{stem}.options.json", f"{stem}.options_file", OPTIONS_NAME]

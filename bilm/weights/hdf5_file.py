@@ -14,6 +14,7 @@ from h5py import h5d, h5t, h5z
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
+from bilm.weights.arrays import Arrays, Shapes, as_weights, check_arrays
 from bilm.weights.names import ONE_LAYER, WeightName
 
 # Errors of h5py for damaged files; the class depends on the place of the damage.
@@ -47,13 +48,9 @@ def opened_hdf5(
             raise failure(f"{path}: cannot be read as HDF5: {messages.reason(error)}") from error
 
 
-Shapes = dict[str, tuple[int, ...]]
-Arrays = dict[str, np.ndarray]
-
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # nested groups; weights have five
-_MOST_PROBLEMS = 100  # lines of a message
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
@@ -61,61 +58,35 @@ _CHECKSUM_BYTES = 4
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
-def check_shapes(
-    actual: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
-) -> None:
-    """Compare the shapes of a file's arrays with a model's; -1 in an expected shape fits any size.
-
-    Raises:
-        WeightsError: arrays are missing, misshapen or unexpected; the message lists the first hundred.
-    """
-    problems = []
-    for name, wanted in expected.items():
-        if name not in actual:
-            problems.append(f"missing: {name} {wanted}")
-        elif len(actual[name]) != len(wanted) or any(
-            want not in (have, -1) for have, want in zip(actual[name], wanted, strict=True)
-        ):
-            problems.append(f"misshapen: {name} has {actual[name]}, expected {wanted}")
-    problems += [
-        f"unexpected: {name!r:.80} {actual[name]}" for name in sorted(actual.keys() - expected.keys())
-    ]
-    if problems:
-        if len(problems) > _MOST_PROBLEMS:
-            problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
-        raise WeightsError.listing(f"{source} does not fit the options", problems)
-
-
-def check_arrays(shapes: Shapes, names: Iterable[WeightName], source: str) -> list[WeightName]:
-    """Compare the shapes of dumped weights with a model's, and return the names that are there.
-
-    Raises:
-        WeightsError: see `check_shapes`; the softmax may be missing.
-    """
-    needed = [name for name in names if not name.is_softmax or name.hdf5 in shapes]
-    check_shapes(shapes, {name.hdf5: name.shape for name in needed}, source)
-    return needed
-
-
-def read_arrays(file: h5py.File, names: Iterable[WeightName], source: str) -> Arrays:
-    """Read dumped weights, with the softmax if the file has it.
+class HDF5Weights:
+    """Dumped weights in an open HDF5 file, a `bilm.weights.arrays.WeightFile`.
 
     Args:
         file: open file, see `opened_hdf5`.
-        names: names of the weights.
         source: name of the file in errors.
 
     Raises:
-        WeightsError: the arrays do not fit `names`.
+        WeightsError: the file holds something other than weights, see `_datasets`.
     """
-    stored = datasets(file, source)
-    needed = check_arrays({name: dataset.shape for name, dataset in stored.items()}, names, source)
-    if sum(map(_n_bytes, stored.values())) > file.id.get_filesize() * _MOST_COMPRESSED:
-        raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
-    return {n.own: read_array(stored[n.hdf5], source) for n in needed}
+
+    def __init__(self, file: h5py.File, source: str) -> None:
+        self._file, self._source = file, source
+        self._stored = _datasets(file, source)
+        self.shapes: Shapes = {name: dataset.shape for name, dataset in self._stored.items()}
+
+    def read(self, names: Iterable[WeightName]) -> Arrays:
+        """Read the arrays by bilm's names, with the softmax if the file has it.
+
+        Raises:
+            WeightsError: the arrays do not fit `names`, or are damaged.
+        """
+        needed = check_arrays(self.shapes, names, self._source)
+        if sum(map(_n_bytes, self._stored.values())) > self._file.id.get_filesize() * _MOST_COMPRESSED:
+            raise WeightsError(f"{self._source}: its arrays are larger than a file of its size can hold")
+        return {n.own: _read_array(self._stored[n.hdf5], self._source) for n in needed}
 
 
-def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
+def _datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """Return all datasets in the file itself, by name; links to other files are not followed.
 
     The name of a model's only layer is as `ONE_LAYER` says.
@@ -138,7 +109,7 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
             raise WeightsError(f"{source}: the name of {name!r:.80} is not UTF-8")
         if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
             raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
-        if is_array(item):
+        if _is_array(item):
             stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):
             raise WeightsError(f"{source}: {name!r:.80} is not an array of floats stored in the file")
@@ -147,7 +118,7 @@ def datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     return stored
 
 
-def is_array(item: object) -> bool:
+def _is_array(item: object) -> bool:
     """Return True if an item is an array of floats that is stored in the file itself."""
     if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
@@ -155,7 +126,7 @@ def is_array(item: object) -> bool:
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
-def read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
+def _read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
     """Read an array as float32; memory use is proportional to the stored bytes.
 
     Args:
@@ -227,30 +198,6 @@ def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
         return 0
 
 
-def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.ndarray:
-    """Convert an array to finite float32.
-
-    Args:
-        array: array of floats.
-        source: name of the array in errors.
-        failure: class of the error to raise.
-
-    Raises:
-        BilmError: a number is not finite in float32 (of class `failure`).
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        numbers = np.asarray(array, np.float32)
-        # A finite sum of squares, which is far faster than checking each, implies finite numbers.
-        squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
-        if not np.isfinite(squares) and not np.isfinite(numbers).all():
-            place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
-            raise failure(
-                f"{source} holds {array[place]} at {list(place)}, expected finite float32 numbers; "
-                "training may have diverged before it was written"
-            )
-    return numbers
-
-
 _OVERHEAD = 1 << 18  # bytes besides the arrays, for some dozens of arrays
 _MOST_OF_CHUNK = 1 << 20  # bytes, the size of HDF5's cache of chunks
 _VECTORS = "embedding"
@@ -263,7 +210,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit `names`.
     """
     with opened_hdf5(path, WeightsError) as file:
-        return read_arrays(file, names, str(path))
+        return HDF5Weights(file, str(path)).read(names)
 
 
 def write_hdf5(
@@ -313,9 +260,9 @@ def read_token_embeddings(path: str | Path, dim: int) -> np.ndarray:
     """
     with opened_hdf5(path, WeightsError) as file:
         vectors = file.get(_VECTORS)
-        if not is_array(vectors) or vectors.file != file or vectors.shape[1:] != (dim,):
+        if not _is_array(vectors) or vectors.file != file or vectors.shape[1:] != (dim,):
             raise WeightsError(f"{path}: has no array {_VECTORS!r} of word vectors, (words, {dim})")
-        return read_array(vectors, str(path))
+        return _read_array(vectors, str(path))
 
 
 def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:

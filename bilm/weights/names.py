@@ -85,7 +85,7 @@ def weight_names(options: Options, of_dump: bool = False) -> tuple[WeightName, .
         if of_dump or not options.share_embedding_softmax:
             entries.append(("softmax/W", "softmax/W", (n_words, lstm.projection_dim)))
         entries.append(("softmax/b", "softmax/b", (n_words,)))
-    return tuple(WeightName(own, f"lm/{tf1}", _hdf5(tf1), shape) for own, tf1, shape in entries)
+    return tuple(WeightName(own, f"lm/{tf1}", hdf5_name(tf1), shape) for own, tf1, shape in entries)
 
 
 def dump_names(options: Options) -> tuple[WeightName, ...]:
@@ -93,7 +93,7 @@ def dump_names(options: Options) -> tuple[WeightName, ...]:
     return weight_names(options, of_dump=True)
 
 
-def _hdf5(tf1: str) -> str:
+def hdf5_name(tf1: str) -> str:
     """Return the name of a variable in bilm-tf's dump; unidirectional models keep TensorFlow's leaf names."""
     for tensorflow, hdf5 in _HDF5_SPELLING:
         tf1 = tf1.replace(tensorflow, hdf5)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK
-from bilm.weights.hdf5_file import Arrays, check_shapes
+from bilm.weights.arrays import Arrays, check_shapes
 
 
 def set_weights(
@@ -57,7 +57,7 @@ class Remapping:
     n_old: int
 
     @classmethod
-    def from_words(
+    def from_vocabularies(
         cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray
     ) -> "Remapping":
         """Compare two vocabularies.

@@ -30,7 +30,7 @@ window.addEventListener("load", () => setTimeout(() => {
 </script></body>"""
 
 
-def test_a_page_is_drawn_without_a_network_and_runs_nothing_that_stands_in_its_text(tmp_path):
+def test_page_is_drawn_offline_and_runs_no_text(tmp_path):
     page, corpus = tmp_path / "near.html", tmp_path / "corpus.txt"
     corpus.write_text(f"a dog ran\nthe cat sat on a mat\n{HOSTILE} cat\n")
     run("neighbours", "cat", f"the {HOSTILE} cat", corpus, *MODEL, "-n", 20, "--plot", page)

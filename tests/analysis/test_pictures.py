@@ -32,7 +32,7 @@ def picture(has_numbers=True, **changes):
 
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
-def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
+def test_text_is_escaped(ending, tmp_path):
     path = tmp_path / f"a.{ending}"
     for has_numbers in (False, True):
         save_picture(picture(has_numbers), path)
@@ -50,33 +50,33 @@ def test_the_text_of_a_picture_is_only_text(ending, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
-def test_the_same_picture_has_the_same_bytes(ending, tmp_path, monkeypatch):
+def test_equal_pictures_have_equal_bytes(ending, tmp_path, monkeypatch):
     for epoch in ("0", "1795240000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
     assert (tmp_path / f"0.{ending}").read_bytes() == (tmp_path / f"1795240000.{ending}").read_bytes()
 
 
-def test_what_a_library_refuses_is_one_line(tmp_path):
+def test_library_error_becomes_one_line(tmp_path):
     with pytest.raises(DataError, match=r"a\.svg: cannot be written: [^\n]+$"):
         save_picture(picture(colour="no colour"), tmp_path / "a.svg")
     assert not any(tmp_path.iterdir())
 
 
-def test_a_long_text_has_lines_on_hover():
+def test_hover_wraps_long_text():
     (trace, _) = plotly_figure(picture(hover=["word " * 30] * 2))["data"]
     assert trace["hovertext"][0].count("<br>") == 3
 
 
 @pytest.mark.parametrize(("ending", "library"), [("HTML", "plotly"), ("png", "matplotlib")])
-def test_without_what_draws_it(tmp_path, monkeypatch, ending, library):
+def test_missing_library_is_named(tmp_path, monkeypatch, ending, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DataError, match=rf"a\.{ending}: needs {library}: pip install {library}$"):
         save_picture(picture(), tmp_path / f"a.{ending}")
     assert not any(tmp_path.iterdir())
 
 
-def test_a_picture_that_cannot_be_written(tmp_path):
+def test_unwritable_picture_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
         save_picture(picture(), tmp_path / "a.docx")
     with pytest.raises(DataError, match="cannot be written: No such file"):
@@ -126,7 +126,7 @@ def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
     assert all(left >= 0 and low >= 0 and right <= 900 and top <= 520 for left, low, right, top in boxes)
 
 
-def test_a_label_without_room_is_left_out():
+def test_labels_without_room_are_left_out():
     assert label_sides(view_of((np.full((1, 2), 0.5), ["x" * 150]))) == [[None]]
     (sides,) = label_sides(view_of((np.full((300, 2), 0.5), ["label"] * 300)))
     assert sides[0] is not None and None in sides
@@ -144,7 +144,7 @@ def chart(*curves, title="A title", width=40, is_ascii=True):
     return text_chart(title, curves, "steps", "perplexity", width, is_ascii)
 
 
-def test_a_chart():
+def test_chart_is_drawn():
     """Its wide range asks for a logarithmic axis, and gaps have no line."""
     title, label, *rows, axis, numbers, steps, legend = chart(("", CURVE), ("o", MARKS)).splitlines()
     assert (title, label, steps.strip(), legend) == (
@@ -161,7 +161,7 @@ def test_a_chart():
     )
 
 
-def test_a_chart_in_braille_patterns_has_several_dots_to_a_character():
+def test_braille_chart_has_dots():
     lines = chart(("", Series([0, 1], [0.0, 1.0], "", Style())), is_ascii=False).splitlines()
     assert lines[2] == "  1 ┤                                ⢀⡠⠊"
     assert lines[16] == "  0 ┤⡠⠊⠁"
@@ -173,7 +173,7 @@ def test_a_chart_in_braille_patterns_has_several_dots_to_a_character():
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
 @pytest.mark.parametrize("is_ascii", [True, False])
-def test_it_fits_the_width(width, is_ascii):
+def test_chart_fits_width(width, is_ascii):
     steps = Series([1e6, 2.5e6], [251.01, 251.04], "", Style(), name="x" * 39)
     one = Series([1e6], [251.02], "", Style(), name="y " * 30)
     lines = chart(("", steps), ("A", one), title="a title " * 20, width=width, is_ascii=is_ascii).splitlines()
@@ -183,6 +183,6 @@ def test_it_fits_the_width(width, is_ascii):
 
 
 @pytest.mark.parametrize("y", [0.0, -3.0, 1e-9, 1e308, -1e308])
-def test_a_single_point_is_drawn(y):
+def test_chart_draws_single_point(y):
     assert "o" in chart(("o", Series([5], [y], "", Style())))
     assert "o" in chart(("o", Series([5, 6], [y, 1.0], "", Style())))

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_all_is_as_on_tensorflow(backend, folder):
+def test_backends_equal_tensorflow(backend, folder):
     run_on(backend, "-m", "tests.backend.on_each_backend", folder)
     expected, found = (np.load(folder / f"{name}.npz") for name in ("tensorflow", backend))
     assert set(found) == set(expected) and len(found) > 40
@@ -54,7 +54,7 @@ def test_all_is_as_on_tensorflow(backend, folder):
 
 
 @pytest.mark.parametrize("backend", OTHERS[:1])
-def test_the_command(backend, tmp_path):
+def test_embed_command_runs_on_backend(backend, tmp_path):
     outputs = [tmp_path / "tensorflow.hdf5", tmp_path / f"{backend}.hdf5"]
     run("embed", CHAR / "heldout.txt", outputs[0], *MODEL)
     command = ("embed", CHAR / "heldout.txt", outputs[1], *MODEL, "--backend", backend)
@@ -66,7 +66,7 @@ def test_the_command(backend, tmp_path):
 
 
 @pytest.mark.parametrize("backend", OTHERS)
-def test_the_page_and_the_example_that_needs_no_tensorflow(backend, tmp_path):
+def test_page_and_example_run_without_tensorflow(backend, tmp_path):
     for file in FILES:
         shutil.copy(file, tmp_path)
     text = pages.text(PAGE)
@@ -81,7 +81,7 @@ def test_the_page_and_the_example_that_needs_no_tensorflow(backend, tmp_path):
 
 
 @pytest.mark.slow
-def test_elmo_is_a_module_as_users_of_pytorch_know_them():
+def test_elmo_is_pytorch_module():
     pytest.importorskip("torch")
     words = ("-m", "pytest", "-p", "no:cacheprovider", "tests/backend/torch_module.py")
     done = python(*words, KERAS_BACKEND="torch")

@@ -14,7 +14,7 @@ from bilm.layers.scalar_mix import weight_layers
 from tests.helpers import CHAR, HELDOUT, ROOT, TRAIN, VOCAB, python, smallest_options, write_json
 
 
-def test_graphs_of_tensorflow_1_are_refused_in_one_line(tmp_path):
+def test_tensorflow_1_mode_is_refused(tmp_path):
     """Other calls are in the table of docs/migrating.md."""
     run, before = CHAR / "final", bilm.SentenceVectorizer()
     predictor = bilm.WordPredictor.from_model(run, VOCAB)
@@ -35,20 +35,12 @@ def test_graphs_of_tensorflow_1_are_refused_in_one_line(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_function_is_no_such_graph():
+def test_tf_function_is_taken():
     tf.function(on_tensorflow.require_ready)()
     tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_ready(), number)[1])
 
 
-def test_a_fork_is_noticed(monkeypatch):
-    home = placement.HomeProcess()
-    home.require()
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(ProcessError, match="spawn"):
-        home.require()
-
-
-def test_devices():
+def test_on_device_refuses_missing_gpu():
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):
         with pytest.raises(OptionsError, match=f"cuda_device is {number}; TensorFlow finds {n_gpus} GPUs"):
@@ -60,7 +52,7 @@ def test_devices():
 
 
 @pytest.mark.parametrize(("n", "within", "across"), [(1, "1", "1"), (2, "1", "2"), (3, "3", "1")])
-def test_two_threads_run_a_direction_each(n, within, across, monkeypatch):
+def test_use_threads_sets_environment(n, within, across, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     settings.use_threads(n)
     assert os.environ == {"TF_NUM_INTRAOP_THREADS": within, "TF_NUM_INTEROP_THREADS": across}
@@ -90,7 +82,7 @@ def with_settings(code, tmp_path, floatx, backend):
 
 
 @pytest.mark.slow
-def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded(tmp_path, monkeypatch):
+def test_import_is_quiet_and_ignores_floatx(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     done = with_settings(CODE, tmp_path, "float64", "non\x1bsense")
     assert done.returncode == 0, done.stderr
@@ -109,7 +101,7 @@ def test_tensorflow_is_imported_quietly_and_the_settings_of_keras_are_not_heeded
     ],
     ids=["version 2", "version 1", "no limit"],
 )
-def test_memory_is_that_of_the_control_group(tmp_path, group, limit):
+def test_memory_bytes_reads_control_group(tmp_path, group, limit):
     (tmp_path / limit).parent.mkdir(exist_ok=True)
     (tmp_path / limit).write_text("1000000\n")
     (tmp_path / "memory.max").write_text("max\n")
@@ -119,7 +111,7 @@ def test_memory_is_that_of_the_control_group(tmp_path, group, limit):
     assert found == (machine if limit == "none" else 1_000_000)
 
 
-def test_library_that_does_not_fit_into_memory_is_said_so(tmp_path):
+def test_import_out_of_memory_is_named(tmp_path):
     (tmp_path / "keras.py").write_text("raise ImportError('tf.so: failed to map segment from shared object')")
     done = python("-c", "import bilm; bilm.Elmo", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert done.stderr.endswith(
@@ -127,7 +119,7 @@ def test_library_that_does_not_fit_into_memory_is_said_so(tmp_path):
     )
 
 
-def test_the_library_says_which_backend_it_needs(tmp_path, monkeypatch):
+def test_missing_backend_is_named(tmp_path, monkeypatch):
     code = """
 import bilm
 from bilm.errors import BilmError
@@ -148,7 +140,7 @@ assert not {"TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"} & os.environ.keys()
     )
 
 
-def test_graphs_of_several_models_are_not_told_as_retracing(caplog):
+def test_several_models_warn_of_no_retracing(caplog):
     signature = [tf.TensorSpec([], tf.float32)]
     for number in range(7):
         assert on_tensorflow.traced_once(lambda x, number=number: x + number, signature)(1.0) == 1.0 + number

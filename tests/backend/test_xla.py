@@ -37,7 +37,7 @@ def gradients_of(layer, dtype=tf.float32):
 
 
 @pytest.mark.parametrize("layer", [pytest.param(lstm_window, marks=pytest.mark.slow), run_lstm])
-def test_values_and_gradients_are_the_same(layer):
+def test_xla_gives_equal_values_and_gradients(layer):
     compiled = gradients_of(layer)
     with_xla = compiled()
     with without_xla():
@@ -49,7 +49,7 @@ def test_values_and_gradients_are_the_same(layer):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_outside_of_a_graph():
+def test_compiled_runs_outside_graph():
     inputs, state = tensor(6, STEPS, BATCH, INPUT), LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, DIM))
     weights = LSTMWeights(tensor(3, INPUT + DIM, 4 * DIM), tensor(4, 4 * DIM), None)
     expected, _ = lstm_window(inputs, state, weights, Clips())
@@ -58,7 +58,7 @@ def test_outside_of_a_graph():
             np.testing.assert_allclose(layer(inputs, state, weights, Clips())[0], expected, atol=1e-6)
 
 
-def test_where_it_fails_one_warning_says_what_helps(monkeypatch, caplog):
+def test_failing_xla_warns_once(monkeypatch, caplog):
     """As where libdevice is missing."""
     function = tf.function
 

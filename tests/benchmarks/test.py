@@ -14,11 +14,11 @@ import keras
 import numpy as np
 
 from bilm.data.stream import Sentences, encode_sentences
+from bilm.embedding.scoring import Scorer
 from bilm.io.lines import read_lines
 from bilm.io.shards import find_files
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS
-from bilm.training.evaluation import Scorer
 from tests.benchmarks import operations
 from tests.benchmarks.text import (
     benchmark_text,

@@ -16,12 +16,12 @@ def opened_once(compiled, monkeypatch):
 
     One that carries its state is opened anew.
     """
-    open_model = ElmoEmbedder.of_arguments
+    open_model = ElmoEmbedder
 
-    def before(*model, stateful=False, **settings):
-        found = open_model(*model, stateful=stateful, **settings)
+    def before(*files, model=None, stateful=False, **settings):
+        found = open_model(*files, model=model, stateful=stateful, **settings)
         words = found.vocabulary and tuple(found.vocabulary.words)
-        key = (found.fingerprint, words, *sorted(settings.items()))
+        key = (found.fingerprint, words, *sorted((settings | {"vocab_file": None}).items()))
         return found if stateful else compiled.setdefault(key, found)
 
-    monkeypatch.setattr(ElmoEmbedder, "of_arguments", before)
+    monkeypatch.setattr("bilm.embedding.embedder.ElmoEmbedder", before)

@@ -4,19 +4,22 @@ import errno
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bilm.options import Options
-from bilm.runs.dump_weights import unreadable_by
+from bilm.options.options_file import load_options
+from bilm.weights.dump import unreadable_by
 from bilm.weights.hdf5_file import read_hdf5, write_hdf5
-from bilm.weights.names import weight_names
+from bilm.weights.names import ADAGRAD, weight_names
 from tests import pages
 from tests.distributed import OPTIONS, VOCABULARY, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
+from tests.helpers import HELDOUT, VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,38 @@ def test_beside_a_run_its_own_options_stay(run_copy):
     after = snapshot(run_copy)
     assert after.keys() - before.keys() == {"w.hdf5", "w.options.json"}
     assert {name: after[name] for name in before} == before
+
+
+class CountedReader:
+    """TensorFlow's reader of a checkpoint, and what it has read."""
+
+    def __init__(self, reader, read):
+        self.reader, self.read = reader, read
+
+    def __getattr__(self, name):
+        return getattr(self.reader, name)
+
+    def get_tensor(self, name):
+        self.read[name] += 1
+        return self.reader.get_tensor(name)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dump-weights", "--outfile", "w.hdf5"),
+        ("restart", "--train-prefix", HELDOUT, "--vocab-file", VOCAB, "--save-to", "to", "--max-steps", 1),
+    ],
+    ids=["dump", "restart"],
+)
+def test_checkpoint_of_bilm_tf_is_read_once(command, tmp_path, monkeypatch):
+    read, load = Counter(), tf.train.load_checkpoint
+    monkeypatch.setattr(tf.train, "load_checkpoint", lambda prefix: CountedReader(load(prefix), read))
+    monkeypatch.chdir(tmp_path)
+    run(*command, "--save-dir", bilm_tf_run(tmp_path / "run"))
+    weights = {name.tf1 for name in weight_names(load_options("run/options.json"))}
+    needed = {name + ADAGRAD for name in weights if command[0] == "restart"} | weights
+    assert {name: n for name, n in read.items() if name.startswith("lm/")} == dict.fromkeys(needed, 1)
 
 
 def test_overwrites_only_when_told(trained, tmp_path):

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 
 from bilm.cli import main
 from bilm.embedding import hdf5_output, parquet_output
+from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.packed_embedder import Embedder
 from bilm.errors import DataError
+from tests.corpora import write
 from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, invoke, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
 
@@ -45,7 +46,7 @@ def read(path):
     ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(Embedder, "is_chunk", lambda self, n_sentences, n_tokens: n_sentences == 8)
+    monkeypatch.setattr(ChunkEmbedder, "is_chunk", lambda self, n_sentences, n_tokens: n_sentences == 8)
     folder = GOLDEN / variant
     lines, out = text.read_text().splitlines(), tmp_path / "out.hdf5"
     model = ("--options-file", folder / "options.json", "--weight-file", folder / "weights.hdf5")
@@ -95,6 +96,13 @@ def test_word_level_models(text, tmp_path):
 
     message = refuse("embed", text, tmp_path / "no.hdf5", *MODEL, "--vocab-file", VOCAB)
     assert "reads characters and needs no vocabulary" in message
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(trained, text, tmp_path):
+    words = VOCAB.read_text().splitlines()
+    other = write(tmp_path / "other.txt", "".join(f"{word}\n" for word in [*words[:-1], "unheard"]))
+    message = refuse("embed", text, tmp_path / "no.hdf5", "--save-dir", trained, "--vocab-file", other)
+    assert f"the vocabulary is not the one of the run in {trained}: first difference at line 73" in message
 
 
 def test_low_precision_gives_vectors_near_the_exact_ones(text, tmp_path):

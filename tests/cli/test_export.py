@@ -138,10 +138,10 @@ def test_what_exists_is_kept(exported, small, tmp_path):
 
 
 def test_a_directory_with_more_in_it_is_not_replaced(exported, tmp_path, monkeypatch):
-    def no_model(*_):
+    def no_model(**_):
         raise AssertionError("it was begun")
 
-    monkeypatch.setattr(ElmoEmbedder, "of_arguments", no_model)
+    monkeypatch.setattr("bilm.embedding.embedder.ElmoEmbedder", no_model)
     target = shutil.copytree(exported, tmp_path / "sm")
     command = ("export", "--saved-model", target, "--overwrite")
     (target / "notes.txt").write_text("mine")

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from bilm import WordPredictor
+from bilm.embedding.scoring import Scorer
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
-from bilm.training.evaluation import Scorer
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import GOLDEN, VARIANTS, run
 
@@ -25,13 +25,13 @@ def scorers():
 @pytest.fixture(autouse=True)
 def _compiled_once(scorers, monkeypatch):
     """The runs here differ in their options, so that those say which scorer was compiled before."""
-    read = Scorer.of.__func__
+    read = Scorer.from_stored.__func__
 
     def before(kind, *arguments):
         scorer = read(kind, *arguments)
         return scorers.setdefault((kind, scorer.model.options, scorer.model.encoder.precision), scorer)
 
-    monkeypatch.setattr(Scorer, "of", classmethod(before))
+    monkeypatch.setattr(Scorer, "from_stored", classmethod(before))
 
 
 def expected_scores(variant):

@@ -1,6 +1,7 @@
 """ELMo inside Keras models."""
 
 import copy
+import gc
 import importlib
 import json
 import os
@@ -24,13 +25,13 @@ from tests.helpers import FILES, VOCAB
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 
 
-def test_the_initial_mix_is_the_mean_of_the_layers():
+def test_initial_mix_is_mean_of_layers():
     found = Elmo(*FILES)(batch_to_ids(sentences_of("char")))
     for row, layers in zip(found, golden("char", "stateless"), strict=True):
         np.testing.assert_allclose(row[: layers.shape[1]], layers.mean(axis=0), atol=1e-5)
 
 
-def test_strings_give_the_ids_of_batch_to_ids():
+def test_vectorizer_equals_batch_to_ids():
     sentences = [["The", "naïve", "<S>", "x" * 60], [], ["日本語" * 17, "</S>", "a"]]
     ids = SentenceVectorizer()(tf.constant([" ".join(words) for words in sentences]))
     np.testing.assert_array_equal(ids, batch_to_ids(sentences))
@@ -38,7 +39,7 @@ def test_strings_give_the_ids_of_batch_to_ids():
     assert short.numpy().tolist() == [[[259, 98, 99, 100, 260], [259, 98, 260, 261, 261]]]
 
 
-def test_strings_are_split_as_python_splits_them():
+def test_vectorizer_splits_as_python():
     texts = [f"{c}the{c}{c}naïve{c}" for c in WHITE_SPACE] + ["", " ", "a\0b\ufeff\u200bc", WHITE_SPACE]
     found = SentenceVectorizer()(tf.constant(texts))
     np.testing.assert_array_equal(found, batch_to_ids([text.split() for text in texts]))
@@ -102,12 +103,12 @@ def functional(layer):
     ],
     ids=["eager", "functional", "graph", "predict"],
 )
-def test_layers_made_in_another_layer_have_their_weights(run, files):
+def test_layer_made_in_layer_has_weights(run, files):
     ids = batch_to_ids([["a", "b"], ["c"]])
     np.testing.assert_allclose(run(Made(lambda: Elmo(*files)), ids), Elmo(*files)(ids), atol=1e-6)
 
 
-def test_models_made_in_a_scope_have_their_weights(files):
+def test_model_made_in_scope_has_weights(files):
     expected = ElmoEmbedder(*files).embed_sentence(["a", "b"])
     with keras.name_scope("outer"):
         embedder = ElmoEmbedder(*files)
@@ -129,7 +130,7 @@ def model_on_strings(files, **arguments):
 @pytest.mark.parametrize(
     "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
 )
-def test_a_model_masks_padding_and_is_saved_without_other_files(arguments, files, tmp_path):
+def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
     model = model_on_strings(files, **arguments)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
@@ -142,7 +143,7 @@ def test_a_model_masks_padding_and_is_saved_without_other_files(arguments, files
 
 
 @pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_training_changes_the_language_model_only_if_asked(trainable, files):
+def test_training_changes_biLM_if_trainable(trainable, files):
     model = model_on_strings(files, trainable=trainable, l2_coef=0.01)
     layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
     before = {variable.path: variable.numpy() for variable in layer.weights}
@@ -159,7 +160,7 @@ def test_training_changes_the_language_model_only_if_asked(trainable, files):
     assert changed == {path for path in before if trainable or "mix_0" in path}
 
 
-def test_tensorflows_own_ways_of_saving_find_all_variables(files, tmp_path):
+def test_tensorflow_saves_all_variables(files, tmp_path):
     """They do not look into the lists of Keras layers."""
     models = [model_on_strings(files) for _ in range(2)]
     for variable in models[0].weights:
@@ -175,7 +176,7 @@ def test_tensorflows_own_ways_of_saving_find_all_variables(files, tmp_path):
     np.testing.assert_allclose(output, models[0](sentences), atol=1e-6)
 
 
-def test_a_configuration_names_no_file(files, tmp_path):
+def test_configuration_naming_files_is_refused(files, tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which would wait for ever
     for name in ("options_file", "weight_file", "model"):
         config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
@@ -183,7 +184,7 @@ def test_a_configuration_names_no_file(files, tmp_path):
             keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
 
 
-def test_configurations_alone_warn_until_their_weights_are_loaded(files, tmp_path, monkeypatch, caplog):
+def test_configuration_alone_warns_until_loaded(files, tmp_path, monkeypatch, caplog):
     ids, models = batch_to_ids([["a", "b"]]), [functional(Elmo(*files)), Subclass(Elmo(*files))]
     expected = [model(ids) for model in models]
     for i, model in enumerate(models):
@@ -204,7 +205,7 @@ def test_configurations_alone_warn_until_their_weights_are_loaded(files, tmp_pat
     assert len(told) == 1 and "the weights of its biLM are random until they are loaded" in told[0]
 
 
-def test_saved_weights_that_are_not_finite_are_refused(files, tmp_path):
+def test_saved_infinite_weights_are_refused(files, tmp_path):
     layer = Elmo(*files)
     layer.encoder.char_cnn.biases[0].assign_add([np.nan] * 4)
     functional(layer).save(tmp_path / "model.keras")
@@ -212,7 +213,7 @@ def test_saved_weights_that_are_not_finite_are_refused(files, tmp_path):
         keras.saving.load_model(tmp_path / "model.keras")
 
 
-def test_representations_and_dropout():
+def test_elmo_gives_representations_with_dropout():
     layer = Elmo(*FILES, num_output_representations=2, dropout=0.5)
     ids = batch_to_ids([["a", "b"], ["c"]])
     first, second = layer(ids)
@@ -224,7 +225,7 @@ def test_representations_and_dropout():
     assert [mask.numpy().tolist() for mask in layer.compute_mask(ids)] == [[[True, True], [True, False]]] * 2
 
 
-def test_sentence_boundaries(files):
+def test_keep_sentence_boundaries_adds_marks(files):
     ids = batch_to_ids([["a", "b"], ["c"]])
     inner, outer = Elmo(*files)(ids), Elmo(*files, keep_sentence_boundaries=True)(ids)
     assert outer.shape == (2, 4, 4)
@@ -232,7 +233,7 @@ def test_sentence_boundaries(files):
     assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
 
 
-def test_layers_are_normalised_with_the_sentence_boundaries_as_allennlp_does(files):
+def test_layer_norm_includes_boundaries_as_allennlp(files):
     sentences, parameters = sentences_of("char", 5), np.array([0.5, -1.0])
     lengths = np.array([len(words) for words in sentences])
     each = Elmo(*files, 2, keep_sentence_boundaries=True)
@@ -251,7 +252,7 @@ def test_layers_are_normalised_with_the_sentence_boundaries_as_allennlp_does(fil
     np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected[:, 1:-1] * words, atol=1e-5)
 
 
-def test_ids_with_more_dimensions(files):
+def test_elmo_takes_more_dimensions(files):
     layer, ids = Elmo(*files, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
     flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))
     np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 4)))
@@ -265,7 +266,7 @@ def test_ids_with_more_dimensions(files):
     assert model.outputs[2].shape == (None, None, None, 4) and outputs[2].shape == (2, 2, 4, 4)
 
 
-def test_sentences_without_words_have_one_step(files, tmp_path):
+def test_blank_sentences_have_one_step(files, tmp_path):
     inputs = keras.Input((None, 50), dtype="int32")
     vectors = Elmo(*files)(inputs)
     model = keras.Model(inputs, keras.layers.Bidirectional(keras.layers.LSTM(2))(vectors))
@@ -279,14 +280,14 @@ def test_sentences_without_words_have_one_step(files, tmp_path):
     assert Elmo(options, weights)([[1, 2]]).shape == (1, 1, 8)
 
 
-def test_ids_are_checked(files):
+def test_elmo_checks_ids(files):
     layer, ids = Elmo(*files), batch_to_ids([["a", "b"]])
     for wrong in (keras.Input((None, 49)), ids - 300):
         with pytest.raises(DataError, match=r"ids must be whole numbers \(rows, words, 50\), .*, got"):
             layer(wrong)
 
 
-def test_arguments_of_allennlp(files):
+def test_elmo_takes_arguments_of_allennlp(files):
     assert Elmo(*files, 2, requires_grad=True).encoder.trainable
     elmo = Elmo(*files, 1, requires_grad=False, vocab_to_cache=[], module=None)
     assert not elmo.encoder.trainable and elmo.get_output_dim() == 4
@@ -304,7 +305,7 @@ def test_arguments_of_allennlp(files):
 
 
 @pytest.mark.parametrize("n_mixes", [1, 2])
-def test_allennlp_s_result(n_mixes, files, tmp_path):
+def test_allennlp_elmo_returns_dictionary(n_mixes, files, tmp_path):
     theirs = bilm.allennlp.Elmo(*files, n_mixes)
     assert theirs.dropout.rate == 0.5
     ids = batch_to_ids([["a", "b"], ["c"]])
@@ -320,7 +321,7 @@ def test_allennlp_s_result(n_mixes, files, tmp_path):
     np.testing.assert_array_equal(again(ids), result["elmo_representations"][-1])
 
 
-def test_allennlp_s_names_work_on_each_backend(files, caplog):
+def test_allennlp_names_work_on_tensorflow(files, caplog):
     names = importlib.reload(bilm.allennlp)
     assert "KERAS_BACKEND to torch before Keras is imported" in caplog.text
     embedder = names.ElmoEmbedder(*files)
@@ -353,13 +354,13 @@ def test_allennlp_s_names_work_on_each_backend(files, caplog):
     ],
     ids=["layers", "mixes", "dropout", "gradient", "trainable", "boundaries", "norm"],
 )
-def test_arguments_that_are_refused(arguments, message):
+def test_wrong_arguments_are_refused(arguments, message):
     for kind in (Elmo, bilm.allennlp.Elmo):
         with pytest.raises(OptionsError, match=message):
             kind(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
 
 
-def test_word_level_models(tmp_path):
+def test_elmo_takes_word_ids(tmp_path):
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     ids = TokenBatcher(VOCAB).batch_sentences([["the", "cat"], ["the"]])
     expected = BidirectionalLanguageModel(options, weights, use_character_inputs=False)(ids)
@@ -368,7 +369,7 @@ def test_word_level_models(tmp_path):
     np.testing.assert_allclose(model(ids), tf.reduce_mean(expected.lm_embeddings, axis=1), atol=1e-6)
 
 
-def test_sentences_that_are_no_strings_are_refused():
+def test_vectorizer_refuses_other_types():
     for sentences in ([1, 2], tf.constant([1.0]), np.array([["a", 1]], object), None):
         with pytest.raises(DataError, match="^sentences must be strings"):
             SentenceVectorizer()(sentences)
@@ -379,7 +380,7 @@ def test_sentences_that_are_no_strings_are_refused():
     [("a b", 1), (["a", "b c"], 2), ([["a"], ["b c"]], 2), ([["a", "b"]], None), ([[["a"]]], None)],
     ids=["scalar", "batch", "column", "words", "nested"],
 )
-def test_sentences_are_one_string_each(sentences, n_rows):
+def test_vectorizer_takes_one_string_a_sentence(sentences, n_rows):
     if n_rows is None:
         with pytest.raises(DataError, match=r"must be \(batch,\) or \(batch, 1\), one string each, got"):
             SentenceVectorizer()(sentences)
@@ -400,7 +401,7 @@ def attended(vectors):
     [keras.layers.GlobalAveragePooling1D(), keras.layers.LSTM(2), attended],
     ids=["mean", "lstm", "attention"],
 )
-def test_empty_text_leaves_the_weights_finite(pooled, files):
+def test_empty_text_leaves_weights_finite(pooled, files):
     inputs = keras.Input((), dtype="string")
     layer = Elmo(*files, trainable=True)
     model = keras.Model(inputs, keras.layers.Dense(1)(pooled(layer(SentenceVectorizer()(inputs)))))
@@ -412,7 +413,7 @@ def test_empty_text_leaves_the_weights_finite(pooled, files):
     assert not np.any(layer(ids)[1]) and np.array(layer.word_mask(ids)).tolist() == [[True] * 2, [False] * 2]
 
 
-def test_clones_have_the_weights_of_their_original(files):
+def test_clones_have_weights_of_original(files):
     ids, model = batch_to_ids([["a", "b"]]), functional(Elmo(*files))
     expected = model(ids)
     clones = [keras.models.clone_model(model), keras.Model.from_config(model.get_config())]
@@ -422,7 +423,24 @@ def test_clones_have_the_weights_of_their_original(files):
         np.testing.assert_array_equal(clone(ids), expected)
 
 
-def test_dumped_weights_are_those_of_the_task_model(files, tmp_path):
+def test_clone_needs_equal_weights_in_every_row(files, caplog):
+    originals = Elmo(*files), Elmo(*files)
+    characters = originals[1].encoder.char_cnn.char_embed
+    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))
+    configs = [original.get_config() for original in originals]
+    for original, config in zip(originals, configs, strict=True):
+        clone = Elmo.from_config(config)
+        np.testing.assert_array_equal(clone.encoder.char_cnn.char_embed, original.encoder.char_cnn.char_embed)
+    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))  # fine-tuned since
+    del clone
+    gc.collect()
+    late = Elmo.from_config(configs[1])
+    assert caplog.text == "" and np.any(late.encoder.char_cnn.char_embed[0] != characters[0])
+    late(batch_to_ids([["a"]]))
+    assert "the weights of its biLM are random until they are loaded" in caplog.text
+
+
+def test_dump_weights_writes_tuned_weights(files, tmp_path):
     ids, layer = batch_to_ids([["a", "b"]]), Elmo(*files, trainable=True)
     for variable in layer.encoder.weights:  # as if fine-tuned
         variable.assign(1.1 * variable)

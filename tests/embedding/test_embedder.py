@@ -2,6 +2,7 @@
 
 import copy
 import io
+import os
 import pickle
 
 import h5py
@@ -9,17 +10,18 @@ import keras
 import numpy as np
 import pytest
 
-from bilm import BidirectionalLanguageModel
+from bilm import BidirectionalLanguageModel, WordPredictor
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError, ProcessError
 from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
-from tests.helpers import VOCAB
+from tests.helpers import GOLDEN, VOCAB
 from tests.models.test_bidirectional_lm import write_model
 
+RUN = GOLDEN / "word-shared" / "final"
 SENTENCES = [["the", "cat"], [], ["a", "dog", "sat"], ["the"]]
 
 
@@ -55,7 +57,7 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-def test_sentences_of_any_kind(embedder, expected):
+def test_embedder_takes_iterables(embedder, expected):
     assert_equal(embedder.embed_batch(iter(map(tuple, SENTENCES))), expected)
     assert_equal(embedder.embed_batch([np.array(words, str) for words in SENTENCES]), expected)
     assert_equal([*embedder.embed_sentences(map(iter, SENTENCES))], expected)
@@ -64,7 +66,7 @@ def test_sentences_of_any_kind(embedder, expected):
             list(call([["a"], ["b", 3]]))
 
 
-def test_a_batch_as_one_array(embedder, expected):
+def test_batch_to_embeddings_pads(embedder, expected):
     embeddings, mask = embedder.batch_to_embeddings(SENTENCES)
     assert embeddings.shape == (4, embedder.n_layers, 3, embedder.get_output_dim())
     assert mask.tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1], [1, 0, 0]]
@@ -72,7 +74,7 @@ def test_a_batch_as_one_array(embedder, expected):
     assert not embeddings[1].any()
 
 
-def test_the_batch_size_of_a_call(embedder, stateful, expected):
+def test_batch_size_of_call_sets_rows(embedder, stateful, expected):
     assert_equal([*embedder.embed_sentences(SENTENCES, 1)], expected)
     for batch_size, batches in [(None, [SENTENCES[:2], SENTENCES[2:]]), (1, [[one] for one in SENTENCES])]:
         stateful.model.reset_states()
@@ -86,7 +88,7 @@ def test_the_batch_size_of_a_call(embedder, stateful, expected):
         stateful.embed_sentences(SENTENCES, batch_size=3)
 
 
-def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
+def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out.hdf5"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES))
     with text.open() as lines, text.open("rb") as content:
@@ -107,22 +109,29 @@ def test_files_as_allennlp_takes_them(embedder, expected, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("settings", "message"),
     [
         ({"cuda_device": []}, "cuda_device: names no device"),
+        ({"cuda_device": "0"}, "cuda_device is '0'; TensorFlow finds"),
+        ({"cuda_device": [-1, True]}, "cuda_device is True; TensorFlow finds"),
         ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
         ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
+        ({"batch_size": "3"}, "batch_size is '3'; it must be an integer"),
         ({"max_cached_words": 0}, "max_cached_words is 0"),
+        ({"precision": "half"}, "`precision` is 'half', not one of"),
         ({"stateful": "no"}, "`stateful` is 'no'; it must be True or False"),
+        ({"batch_sice": 3}, "`batch_sice`: no such argument"),
     ],
-    ids=["none", "several", "tokens", "cache", "switch"],
+    ids=["none", "text", "flag", "several", "tokens", "kind", "cache", "precision", "switch", "misspelt"],
 )
-def test_arguments_that_are_refused(files, arguments, message):
-    with pytest.raises(OptionsError, match=message):
-        ElmoEmbedder(*files, **arguments)
+def test_settings_are_checked_before_a_model_is_read(settings, message):
+    calls = (ElmoEmbedder.from_model, ElmoEmbedder.from_run, lambda none, **s: ElmoEmbedder(none, none, **s))
+    for call in calls:
+        with pytest.raises(OptionsError, match=message):
+            call("no such file", **settings)
 
 
-def test_states_that_need_too_much_memory_are_refused(files, monkeypatch):
+def test_oversized_states_are_refused(files, monkeypatch):
     def zero_states(encoder, n_rows):
         raise MemoryError
 
@@ -131,13 +140,8 @@ def test_states_that_need_too_much_memory_are_refused(files, monkeypatch):
         ElmoEmbedder(*files, stateful=True, batch_size=10**9)
 
 
-def test_a_misspelt_setting_is_refused(files):
-    with pytest.raises(OptionsError, match="`batch_sice`: no such argument"):
-        ElmoEmbedder.from_model(files[1], batch_sice=3)
-
-
 @pytest.mark.slow
-def test_several_devices_share_a_text(embedder, files):
+def test_several_devices_give_equal_vectors(embedder, files):
     several = ElmoEmbedder(*files, cuda_device=[-1, -1, -1], batch_tokens=8)
     words = VOCAB.read_text().split()
     sentences = [words[i : i + i % 5] for i in range(40)]
@@ -146,7 +150,21 @@ def test_several_devices_share_a_text(embedder, files):
     assert_equal(pickle.loads(pickle.dumps(several)).embed_batch(sentences), expected)
 
 
-def test_copies(embedder, expected, stateful):
+def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
+    ids = Batcher(None, 20).batch_sentences(SENTENCES)
+    model, predictor = (
+        BidirectionalLanguageModel(*files),
+        WordPredictor.from_model(RUN, RUN.parent / "vocab.txt"),
+    )
+    calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
+    calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for call in calls:
+        with pytest.raises(ProcessError, match="cannot run in a fork: start processes with .*spawn"):
+            call()
+
+
+def test_copies_give_equal_vectors(embedder, expected, stateful):
     again = pickle.loads(pickle.dumps(embedder))
     assert_equal(again.embed_batch(SENTENCES), expected)
     assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
@@ -158,7 +176,7 @@ def test_copies(embedder, expected, stateful):
 # --- layers and pooling -------------------------------------------------------------------------------
 
 
-def test_the_output_of_the_convolutions(files):
+def test_layers_characters_is_output_of_convolutions(files):
     """As the character CNN of the same weights computes it without highways and projection."""
     embedder = ElmoEmbedder(*files)
     cnn = embedder.model.encoder.char_cnn
@@ -174,7 +192,7 @@ def test_the_output_of_the_convolutions(files):
 
 
 @pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("max", np.max)])
-def test_pooling_is_over_the_words_alone(embedder, expected, pooling, pool):
+def test_pooling_leaves_marks_out(embedder, expected, pooling, pool):
     found = [*embedder.embed_sentences(SENTENCES, pooling=pooling)]
     wanted = [pool(vectors, axis=1) if vectors.size else np.zeros((2, 8)) for vectors in expected]
     assert_equal(found, wanted)
@@ -182,7 +200,7 @@ def test_pooling_is_over_the_words_alone(embedder, expected, pooling, pool):
     assert_equal([*embedder.embed_sentences(SENTENCES, layers="top", pooling=pooling)], tops)
 
 
-def test_forms_that_there_are_not(embedder, word_files):
+def test_unknown_forms_are_refused(embedder, word_files):
     with pytest.raises(OptionsError, match="`pooling` is 'sum', not one of mean, max"):
         embedder.embed_sentences(SENTENCES, pooling="sum")
     with pytest.raises(OptionsError, match="layers is 7; give all, top, average, characters or the number"):
@@ -194,7 +212,7 @@ def test_forms_that_there_are_not(embedder, word_files):
 # --- long sentences -----------------------------------------------------------------------------------
 
 
-def test_windows_change_nothing(word_files):
+def test_windows_give_equal_vectors(word_files):
     words = VOCAB.read_text().split()[3:]
     sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
     embedders = [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
@@ -208,7 +226,7 @@ def test_windows_change_nothing(word_files):
 # --- bilm-tf's dumps, with a vocabulary as its usage_cached.py makes it: without <UNK> ------------------
 
 
-def test_cached_vectors_without_unk(tmp_path):
+def test_dump_token_embeddings_needs_no_unk(tmp_path):
     width = {"max_characters_per_token": 50}  # of bilm-tf's Batcher
     files = write_model(tmp_path, lstm={"n_layers": 1}, char_cnn=width)
     vocab_file = write(tmp_path / "vocab.txt", "<S>\n</S>\nthe\ncat\ncompute\n")

@@ -7,15 +7,15 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
-from bilm.embedding.packed_embedder import Embedder
 from bilm.errors import DataError
 from tests.helpers import assert_same_arrays, snapshot
 
 LINES = [f"line {number} of the text" for number in range(24)]
 
 
-class StubEmbedder(Embedder):
+class StubEmbedder(ChunkEmbedder):
     """Vectors that tell words apart; five sentences are a chunk."""
 
     n_layers, dim, stateful, n_at_once = 3, 4, False, 1
@@ -70,7 +70,7 @@ def read(path):
 # --- datasets -------------------------------------------------------------------------------------------
 
 
-def test_blank_lines_and_repeated_sentences_keep_their_numbers(out, tmp_path):
+def test_lines_keep_numbers(out, tmp_path):
     report = embed(out, ["a b", "", "  ", "a b", " c "])
     assert (report.n_lines, report.n_blank, report.n_tokens, report.n_kept) == (5, 2, 5, 0)
     datasets = read(out)
@@ -80,7 +80,7 @@ def test_blank_lines_and_repeated_sentences_keep_their_numbers(out, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.hdf5"]
 
 
-def test_sentence_keys(out):
+def test_sentence_keys_name_datasets(out):
     lines = ["a b", "and/or c", "", "a b", "nul\0 d", ".", "and\N{DIVISION SLASH}or c"]
     report = embed(out, lines, use_sentence_keys=True)
     assert report.n_tokens == 9  # the repeated sentence is not embedded again
@@ -93,7 +93,7 @@ def test_sentence_keys(out):
     }
 
 
-def test_the_form_of_a_file(out):
+def test_file_has_form(out):
     embed(out, forget_sentences=True)
     assert read(out).keys() == {str(i) for i in range(24)}
     embed(out, overwrite=True, include_sentence_indices=True)
@@ -133,7 +133,7 @@ def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):
     assert snapshot(tmp_path) == before
 
 
-def test_resume_goes_on_with_a_longer_text(out, tmp_path):
+def test_resume_takes_longer_text(out, tmp_path):
     embed(out, LINES[:7], resume=True)  # nothing is there
     interrupt(out, 18, resume=True)
     assert [path.name for path in parts(out)] == ["part-000000000007.hdf5"]
@@ -152,7 +152,7 @@ def test_resume_goes_on_with_a_longer_text(out, tmp_path):
     ],
     ids=["form", "model", "text", "shorter text"],
 )
-def test_resume_of_something_else_is_refused(changes, message, out):
+def test_resume_refuses_other_text(changes, message, out):
     interrupt(out)
     with pytest.raises(DataError, match=message):
         embed(out, resume=True, **changes)
@@ -160,7 +160,7 @@ def test_resume_of_something_else_is_refused(changes, message, out):
     assert out.exists() and not parts(out)
 
 
-def test_a_full_disk(out, monkeypatch):
+def test_full_disk_keeps_parts(out, monkeypatch):
     """What was embedded before is kept."""
     interrupt(out)
     create = h5py.File.create_dataset

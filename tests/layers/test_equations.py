@@ -75,7 +75,7 @@ def plain_cnn(layer, rows):
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize(("output_dim", "n_highway"), [(7, 2), (7, 0), (15, 1)])
-def test_equals_the_equations(activation, output_dim, n_highway):
+def test_layers_equal_equations(activation, output_dim, n_highway):
     layer = make_cnn(activation, output_dim, n_highway)
     rows = np.random.default_rng(0).integers(0, 261, (6, MAX_CHARACTERS))
     np.testing.assert_allclose(layer(tf.constant(rows)), plain_cnn(layer, rows), atol=1e-5)
@@ -88,7 +88,7 @@ def words_of_every_length(vocabulary):
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("max_characters", [6, 20, 50])
-def test_length_buckets_equal_whole_rows_in_value_and_gradient(activation, max_characters):
+def test_length_buckets_equal_whole_rows(activation, max_characters):
     vocabulary = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>"], max_characters)
     rows = words_of_every_length(vocabulary)
     layer = make_cnn(activation, max_characters=max_characters)
@@ -162,7 +162,7 @@ def plain(inputs, state, weights, clips):
     ids=["reached", "none"],
 )
 @pytest.mark.parametrize("run", [lstm_window, run_lstm])
-def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projection):
+def test_window_equals_plain_cell(run, clips, projection):
     inputs, state, weights = make(projection, 1.5 if clips.cell else 0.5, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
     assert_gradients_match(
@@ -173,7 +173,7 @@ def test_window_equals_the_plain_cell_in_value_and_gradient(run, clips, projecti
 
 
 @pytest.mark.parametrize("n_at_once", [2, 8192])
-def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
+def test_rows_end_at_own_length(n_at_once, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
     (inputs, state, weights), clips, lengths = make(), Clips(3.0, 3.0), [5, 2, 0]
     run = tf.function(run_lstm, autograph=False)
@@ -188,7 +188,7 @@ def test_each_row_of_the_loop_ends_at_its_own_length(n_at_once, monkeypatch):
             np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
 
 
-def test_a_row_begins_anew_where_it_is_told():
+def test_rows_restart_where_told():
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)
     begins = np.zeros((STEPS, BATCH), bool)
     begins[0, 1] = begins[3, 1] = begins[2, 2] = True
@@ -224,7 +224,7 @@ def layer():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 50, 51])
-def test_chunks_equal_the_whole_in_value_and_gradient(layer, chunk):
+def test_softmax_chunks_equal_whole(layer, chunk):
     kernel, bias = layer.kernel.value, layer.bias.value
     assert_gradients_match(
         tf.function(
@@ -242,7 +242,7 @@ def test_large_logits_do_not_overflow(layer):
 
 
 @pytest.mark.parametrize("n_samples", [None, 20], ids=["full", "sampled"])
-def test_bfloat16_is_near_float32_in_value_and_gradient(layer, n_samples):
+def test_bfloat16_is_near_float32(layer, n_samples):
     rounded = VocabularySoftmax(N_WORDS, WIDTH, product_dtype="bfloat16")
     rounded.build()
     rounded.set_weights(layer.get_weights())

@@ -17,7 +17,7 @@ def layers_of(rows=2, layers=3, words=4, dim=5, seed=0):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_weight_layers_of_bilm_tf(variant):
+def test_weight_layers_equals_golden(variant):
     folder = GOLDEN / variant
     sentences = sentences_of(variant)
     output = model_of(variant)(Batcher(None, 50).batch_sentences(sentences))
@@ -29,7 +29,7 @@ def test_weight_layers_of_bilm_tf(variant):
     assert mixed["regularization_op"] == 0  # at the initial weights
 
 
-def test_equation():
+def test_scalar_mix_equals_equation():
     layers, weights = layers_of(), np.array([0.5, -1.0, 2.0], np.float32)
     layer = ScalarMix(l2_coef=0.25)
     layer(layers)
@@ -54,7 +54,7 @@ def test_layer_norm_leaves_padding_out():
     np.testing.assert_allclose(again.numpy()[mask == 1], mixed.numpy()[mask == 1], atol=1e-5)
 
 
-def test_initial_weights():
+def test_scalar_mix_takes_initial_weights():
     layers, weights = layers_of(), [0.5, -1.0, 2.0]
     layer = ScalarMix(initial_scalar_parameters=weights)
     other = ScalarMix()
@@ -67,7 +67,7 @@ def test_initial_weights():
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
 
 
-def test_the_output_of_a_model_knows_its_mixes():
+def test_weight_layers_refuses_taken_name():
     model = model_of("char")
     first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
     mixed = weight_layers("again", first, do_layer_norm=True)
@@ -86,7 +86,7 @@ def test_switches_are_checked():
                 call(**arguments)
 
 
-def test_top_only():
+def test_use_top_only_takes_top_layer():
     layers = layers_of()
     mixed = weight_layers("top", {"lm_embeddings": layers, "mask": np.ones((2, 4))}, 1.0, use_top_only=True)
     np.testing.assert_array_equal(mixed.weighted_op, layers[:, -1])
@@ -104,14 +104,14 @@ def test_top_only():
         pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
     ],
 )
-def test_shapes_that_do_not_fit(layers, mask, message):
+def test_wrong_shapes_are_refused(layers, mask, message):
     mix = ScalarMix(do_layer_norm=True)
     mix(layers_of(), np.ones((2, 4)))
     with pytest.raises(DataError, match=message):
         mix(layers, mask=mask)
 
 
-def test_a_mix_is_saved_and_reloaded(tmp_path):
+def test_scalar_mix_is_saved(tmp_path):
     layer = ScalarMix(l2_coef=0.1, do_layer_norm=True, initial_scalar_parameters=[1, 2, 3])
     inputs = tf.constant(layers_of())
     eager = layer(inputs)

@@ -71,14 +71,14 @@ def write_model(directory, n_words=30, **changes):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_stateless(variant):
+def test_stateless_model_equals_golden(variant):
     model, batcher = model_of(variant), Batcher(None, 50)
     output = model(batcher.batch_sentences(sentences_of(variant)))
     assert_all_close(per_sentence(output), golden(variant, "stateless"), 1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_stateful(variant):
+def test_stateful_model_equals_golden(variant):
     model, batcher = model_of(variant, stateful=True, max_batch_size=8), Batcher(None, 50)
     sentences = sentences_of(variant)
 
@@ -93,7 +93,7 @@ def test_stateful(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_dumped_vectors_are_those_of_bilm_tf_and_give_what_characters_give(variant, tmp_path):
+def test_dumped_vectors_equal_those_of_bilm_tf(variant, tmp_path):
     folder = GOLDEN / variant
     known = set((folder / "vocab.txt").read_text().split())
     sentences = [[word for word in words if word in known] for words in sentences_of(variant)]
@@ -109,7 +109,7 @@ def test_dumped_vectors_are_those_of_bilm_tf_and_give_what_characters_give(varia
         np.testing.assert_allclose(words[name], characters[name], atol=1e-6, err_msg=name)
 
 
-def test_batches_make_no_difference():
+def test_batches_give_equal_vectors():
     model, batcher, sentences = model_of("char"), Batcher(None, 50), sentences_of("char")
     whole = per_sentence(model(batcher.batch_sentences(sentences)))
     order = np.random.default_rng(1).permutation(24).tolist()
@@ -119,7 +119,7 @@ def test_batches_make_no_difference():
         assert_all_close(part, [whole[i] for i in numbers], 1e-6)
 
 
-def test_names_shapes_and_padding():
+def test_output_has_names_and_zero_padding():
     ids = Batcher(None, 50).batch_sentences([["the"], [], ["the", "cat", "sat"]])
     output = model_of("char")(ids)
     assert list(output) == ["lm_embeddings", "lengths", "token_embeddings", "mask"]
@@ -135,7 +135,7 @@ def test_names_shapes_and_padding():
         output["top"]
 
 
-def test_rows_beyond_the_batch_keep_their_state():
+def test_rows_beyond_batch_keep_state():
     batcher, sentences = Batcher(None, 50), sentences_of("char")
     model = model_of("char", stateful=True, max_batch_size=8)
     model(batcher.batch_sentences(sentences[:3]))
@@ -158,7 +158,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
-def test_other_shapes(changes, tmp_path):
+def test_other_architectures_equal_embedder(changes, tmp_path):
     """Layers are those the training model computes, in windows and without padding."""
     options, weights = write_model(tmp_path, **changes)
     by_word = changes.get("char_cnn", ()) is None
@@ -185,7 +185,7 @@ def test_other_shapes(changes, tmp_path):
 
 
 @pytest.mark.slow
-def test_many_words_go_through_in_parts(monkeypatch):
+def test_many_words_are_encoded_in_parts(monkeypatch):
     ids = Batcher(None, 50).batch_sentences(sentences_of("char"))
     expected = model_of("char")(ids).token_embeddings
     monkeypatch.setattr("bilm.backend.settings.WORDS_AT_ONCE", 5)
@@ -195,7 +195,7 @@ def test_many_words_go_through_in_parts(monkeypatch):
 # --- what is refused --------------------------------------------------------------------------------
 
 
-def test_arguments_that_contradict_the_options(tmp_path):
+def test_arguments_contradicting_options_are_refused(tmp_path):
     options, weights = write_model(tmp_path)
     for arguments, message in (
         ({"use_character_inputs": False}, "embedding_weight_file: missing"),
@@ -213,7 +213,7 @@ def test_arguments_that_contradict_the_options(tmp_path):
         BidirectionalLanguageModel(options, weights)
 
 
-def test_words_of_a_model_over_words(tmp_path):
+def test_word_level_model_takes_word_ids(tmp_path):
     """The largest id is that of the file, of vectors or of the model."""
     options, weights = write_model(tmp_path, char_cnn=None)
     model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
@@ -221,7 +221,7 @@ def test_words_of_a_model_over_words(tmp_path):
         model([[1, 31, 2]])
 
 
-def test_more_rows_than_states():
+def test_more_rows_than_states_are_refused():
     model = model_of("char", stateful=True, max_batch_size=2)
     with pytest.raises(DataError, match="3 rows, but the state of only 2 is carried"):
         model(Batcher(None, 50).batch_sentences([["a"]] * 3))

@@ -28,7 +28,7 @@ each_kind = pytest.mark.parametrize("name", KINDS)
 
 @each_kind
 @pytest.mark.parametrize("dtype", ["int64", "uint16", "float32"])
-def test_right_ids_are_taken_as_int32(name, dtype):
+def test_ids_become_int32(name, dtype):
     for ids in (IDS[name].astype(dtype), tf.constant(IDS[name].astype(dtype)), IDS[name].tolist()):
         found = KINDS[name].checked(ids)
         assert found.dtype == tf.int32
@@ -42,7 +42,7 @@ def changed(name, place, value):
 
 
 @each_kind
-def test_values(name):
+def test_wrong_values_are_named(name):
     largest, ids = KINDS[name].largest, IDS[name]
     for found, wrong in {
         "-1.0 to": changed(name, (0, 1), -1),
@@ -62,7 +62,7 @@ def test_values(name):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
-def test_a_type_in_which_ids_wrap_is_refused(dtype):
+def test_small_types_are_refused(dtype):
     name = np.dtype(dtype).name
     for values in (np.ones((1, 2, 50), dtype), keras.KerasTensor((1, 2, 50), dtype=name)):
         with pytest.raises(DataError, match=f"to 261, got {name} "):
@@ -82,14 +82,14 @@ def test_a_type_in_which_ids_wrap_is_refused(dtype):
         ("words", [(2,), (2, 3, 50), (2, 0)], r"\(rows, words \+ 2\)"),
     ],
 )
-def test_shapes(name, shapes, wanted):
+def test_wrong_shapes_are_named(name, shapes, wanted):
     for shape in shapes:
         for values in (np.ones(shape, int), keras.KerasTensor((None, *shape[1:]), dtype="int32")):
             with pytest.raises(DataError, match=f"whole numbers {wanted}, .* got int.* makes them"):
                 KINDS[name].checked(values)
 
 
-def test_sentence_marks():
+def test_wrong_sentence_marks_are_named():
     for name, ids, message in (
         ("marked", IDS["bare"], r"without the sentence marks; `Batcher\(None, 50\)`"),
         ("bare", IDS["marked"], r"ids with sentence marks.*`batch_to_ids\(..., 50\)`"),
@@ -104,7 +104,7 @@ def test_sentence_marks():
 
 
 @each_kind
-def test_values_are_checked_where_a_graph_runs(name):
+def test_graph_checks_values(name):
     kind, ids = KINDS[name], IDS[name].astype("float32")
     run = tf.function(kind.checked, input_signature=[tf.TensorSpec([None] * ids.ndim, tf.float32)])
     np.testing.assert_array_equal(run(ids), ids)

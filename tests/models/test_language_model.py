@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order
-from bilm.models.encoder import Dropout, Encoder
+from bilm.models.encoder import Encoder, drop
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -50,7 +50,7 @@ def batch(tmp_path):
 
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
-def test_keras_citizen(options, tmp_path):
+def test_language_model_is_keras_model(options, tmp_path):
     model = LanguageModel(options)
     assert model.count_params() == sum(np.prod(name.shape) for name in weight_names(options))
     assert {key: tuple(weight.shape) for key, weight in model.named_weights().items()} == {
@@ -103,7 +103,7 @@ class TestDropout:
         for weight in model.weights:
             weight.assign(0.3 * rng.normal(size=weight.shape))
         words = tf.constant(rng.normal(size=(6, 2, 4)), tf.float32)
-        dropout = None if seed is None else Dropout(tf.constant([seed, 1]))
+        dropout = None if seed is None else tf.constant([seed, 1])
         outputs, _ = model.encoder.run_direction(0, words, model.zero_states(2)[0], dropout)
         return model.encoder.drop_output(0, outputs[-1], dropout).numpy()
 
@@ -119,7 +119,7 @@ class TestDropout:
         assert dropped.any() and same.all() == variational
 
     def test_word_dropout_drops_whole_tokens(self):
-        kept = Dropout(tf.constant([1, 2])).drop(tf.ones([50, 7, 9]), 0.4, 0, (50, 7, 1)).numpy()
+        kept = drop(tf.ones([50, 7, 9]), 0.4, tf.constant([1, 2]), 0, (50, 7, 1)).numpy()
         zero = (kept == 0).all(-1)
         assert np.all(zero | np.isclose(kept, 1 / 0.6).all(-1))
         assert zero.mean() == pytest.approx(0.4, abs=0.1)
@@ -133,8 +133,8 @@ class TestDropout:
         words = model.encoder.encode_words(inputs.type_characters, inputs.token_types)
         for direction in range(2):
             states = model.zero_states(2)[direction]
-            outputs, _ = model.encoder.run_direction(direction, words[direction], states, Dropout(seed))
-            dropped = model.encoder.drop_output(direction, outputs[-1], Dropout(seed))
+            outputs, _ = model.encoder.run_direction(direction, words[direction], states, seed)
+            dropped = model.encoder.drop_output(direction, outputs[-1], seed)
             output, dropped = outputs[-1].numpy(), dropped.numpy()
             assert np.any(dropped == 0)
             expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
@@ -167,7 +167,7 @@ def losses_and_gradients(precision, options):
 
 
 @pytest.mark.parametrize("flags", ["fma avx2", "avx2 avx512_bf16"])
-def test_a_processor_without_bfloat16_is_told_of(flags, monkeypatch, caplog):
+def test_bfloat16_warns_on_slow_processor(flags, monkeypatch, caplog):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : {flags}\n")
     Encoder(ONE_LAYER, "bfloat16")
     assert ("bfloat16 is slower than float32 here" in caplog.text) == ("bf16" not in flags)

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.embedding.scoring import Evaluation, Scorer
 from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, Fixed, RunState, read_state
-from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
@@ -82,7 +82,7 @@ class Calls:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
             patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
-            patched.setattr("bilm.training.evaluation.Scorer", self._scorer)
+            patched.setattr("bilm.embedding.scoring.Scorer", self._scorer)
             patched.setattr("bilm.runs.loop._SLICE_TOKENS", 40)
             return bilm.train(
                 *(text, VOCAB, path),

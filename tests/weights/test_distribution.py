@@ -41,7 +41,7 @@ def assert_is_the_model(found):
         ("fta/model.elmo.weight_file", "fta/model.elmo.options_file"),
     ],
 )
-def test_folders_and_archives(weights, options, tmp_path):
+def test_folders_and_archives_are_found(weights, options, tmp_path):
     files = model_files(weights, options)
     assert_is_the_model(find_distribution(write_folder(tmp_path / "folder", files)))
     litter = {"__MACOSX/model/._options.json": b"x", "__MACOSX/model/options.json": b"x", ".DS_Store": b"x"}
@@ -55,7 +55,7 @@ def test_folders_and_archives(weights, options, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.gz"])
-def test_vocabularies(name, tmp_path):
+def test_vocabularies_are_found(name, tmp_path):
     files = model_files()
     words = VOCABULARY.read_text().split()
     data = files.pop("vocab.txt")
@@ -66,7 +66,7 @@ def test_vocabularies(name, tmp_path):
     assert find_distribution(write_folder(tmp_path / "none", files)).vocabulary() is None
 
 
-def test_a_file_with_the_other_beside_it(tmp_path):
+def test_file_finds_the_other_beside_it(tmp_path):
     files = {"x_weights.hdf5": WEIGHTS.read_bytes(), "x_options.json": OPTIONS.read_bytes(), "y.hdf5": b""}
     folder = write_folder(tmp_path / "pair", files)
     for name in ("x_weights.hdf5", "x_options.json"):
@@ -80,7 +80,7 @@ def test_a_file_with_the_other_beside_it(tmp_path):
     assert_is_the_model(find_distribution(folder / "w"))
 
 
-def test_options_with_261_characters_and_more_in_them(tmp_path):
+def test_options_take_261_characters_and_unknown_keys(tmp_path):
     options = OPTIONS.read_text().replace("262", "261").replace("{", '{"n_tokens_vocab": 9, "note": "x",', 1)
     found = find_distribution(
         write_zip(tmp_path / "x.zip", model_files() | {"options.json": options.encode()})
@@ -110,7 +110,7 @@ def test_files_that_are_missing(tmp_path):
     assert "expected a folder, an archive or a file of weights" in refused(tmp_path / "text.txt")
 
 
-def test_what_is_ambiguous(tmp_path):
+def test_several_candidates_are_refused(tmp_path):
     files = model_files() | {"weights.hdf5": b""}
     assert refused(write_folder(tmp_path / "two", files)) == (
         ": not a model: more than one file of weights: model.hdf5, weights.hdf5"
@@ -128,7 +128,7 @@ def test_what_is_ambiguous(tmp_path):
     ],
     ids=["weights", "options", "vocabulary"],
 )
-def test_damage_is_named_by_the_place_in_the_archive(tmp_path, name, data, message):
+def test_damage_names_place_in_archive(tmp_path, name, data, message):
     path = write_zip(tmp_path / "x.zip", model_files() | {name: data})
     with pytest.raises(BilmError, match=f"^{path}{message}"):
         found = find_distribution(path)

@@ -17,10 +17,10 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options, load_options
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
+from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import (
-    check_shapes,
     read_hdf5,
     read_token_embeddings,
     write_hdf5,
@@ -45,7 +45,7 @@ def random_arrays(names, seed=0):
 # --- names ------------------------------------------------------------------------------------------
 
 
-def test_one_layer_has_no_multi_rnn_cell_in_its_name():
+def test_one_layer_has_no_multi_rnn_cell():
     names = {name.tf1 for name in weight_names(options_of(lstm={"n_layers": 1}))}
     assert "lm/RNN_0/rnn/lstm_cell/kernel" in names and "multi_rnn_cell" not in " ".join(names)
 
@@ -54,7 +54,7 @@ def test_one_layer_has_no_multi_rnn_cell_in_its_name():
 
 
 @pytest.mark.parametrize("variant", DUMPED)
-def test_dumps_of_bilm_tf(variant):
+def test_dumps_of_bilm_tf_are_read(variant):
     """The options that go with them say nothing of the vocabulary, and are enough."""
     names = dump_names(load_inference_options(GOLDEN / variant / "options.json"))
     arrays = read_hdf5(GOLDEN / variant / "weights.hdf5", names)
@@ -64,7 +64,7 @@ def test_dumps_of_bilm_tf(variant):
                 np.testing.assert_array_equal(arrays[name.own], expected[name.tf1], err_msg=name.own)
 
 
-def test_every_difference_of_shapes_is_named_in_order():
+def test_check_shapes_names_every_difference():
     found = {"a": (1,), "b": (2, 3), "n": (7, 2), "o": (7, 2), "z": (1,), "x": ()}
     expected = {"m": (4,), "b": (3, 2), "a": (1,), "n": (-1, 2), "o": (-1, 3)}
     with pytest.raises(WeightsError) as caught:
@@ -88,7 +88,7 @@ def good_dump(tmp_path_factory):
     return path.read_bytes(), names
 
 
-def test_flipped_bits_of_the_numbers_are_found(good_dump, tmp_path):
+def test_flipped_bits_are_found(good_dump, tmp_path):
     data, names = good_dump
     path = tmp_path / "w.hdf5"
     path.write_bytes(data)
@@ -148,7 +148,7 @@ NAN[3, 2], BEYOND[3, 2] = np.nan, 1e39
         pytest.param(put("char_embed", (261, 4), "f4"), "has only 0 bytes there", id="nothing stored"),
     ],
 )
-def test_damaged_dumps(tmp_path, good_dump, damage, problem):
+def test_damaged_dumps_are_refused(tmp_path, good_dump, damage, problem):
     path, (data, names) = tmp_path / "w.hdf5", good_dump
     path.write_bytes(data)
     with h5py.File(path, "a") as file:
@@ -157,7 +157,7 @@ def test_damaged_dumps(tmp_path, good_dump, damage, problem):
         read_hdf5(path, names)
 
 
-def test_a_chain_of_groups_is_not_gone_through(tmp_path):
+def test_nested_groups_are_refused(tmp_path):
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
     assert ModelFile(tmp_path / "round.hdf5").shapes == {}
@@ -186,7 +186,7 @@ NO_CHUNK = "a chunk of it does not hold its 16 bytes"
         pytest.param(2, {0: zlib.compress(BOMB), 4: CHUNK}, "has other filters", id="twice"),
     ],
 )
-def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, n_filters, chunks, problem):
+def test_stored_chunks_have_declared_sizes(tmp_path, n_filters, chunks, problem):
     """HDF5 inflates a chunk to whatever it becomes, and takes one that is missing for zeros."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk((1, 4))
@@ -205,7 +205,7 @@ def test_what_is_stored_of_an_array_is_what_it_declares(tmp_path, n_filters, chu
         read_token_embeddings(tmp_path / "v.hdf5", 7)
 
 
-def test_word_vectors_of_any_number_must_be_there(tmp_path):
+def test_absent_word_vectors_are_refused(tmp_path):
     path = tmp_path / "vectors.hdf5"
     with h5py.File(path, "w") as file:
         file.create_dataset("embedding", (1 << 40, 4), "f4", chunks=(1, 4))
@@ -217,7 +217,7 @@ def test_word_vectors_of_any_number_must_be_there(tmp_path):
         read_token_embeddings(tmp_path / "other.hdf5", 4)
 
 
-def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
+def test_write_hdf5_keeps_no_damaged_file(tmp_path, monkeypatch):
     names = weight_names(options_of())
     monkeypatch.setattr("bilm.weights.hdf5_file.read_hdf5", lambda path, names: random_arrays(names, 1))
     with pytest.raises(WeightsError, match="read back differently from what was written: char_embed"):
@@ -229,12 +229,12 @@ def test_what_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_checkpoints_of_bilm_tf(variant):
+def test_checkpoints_of_bilm_tf_are_read(variant):
     directory = GOLDEN / variant / "final"
     names = weight_names(load_options(directory / "options.json"))
     checkpoint = CheckpointFile(directory / "model.ckpt-12")
     assert checkpoint.step() == 12
-    weights, accumulators = checkpoint.weights(names), checkpoint.accumulators(names)
+    weights, accumulators = checkpoint.read(names), checkpoint.accumulators(names)
     with np.load(GOLDEN / variant / "final_variables.npz") as expected:
         for name in names:
             np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
@@ -295,7 +295,7 @@ def prefix(tmp_path):
     return tmp_path / "model.ckpt-12"
 
 
-def test_damage_to_an_array_is_seen_when_it_is_read(prefix):
+def test_damaged_array_fails_when_read(prefix):
     path = Path(f"{prefix}.data-00000-of-00001")
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
@@ -307,22 +307,22 @@ def test_damage_to_an_array_is_seen_when_it_is_read(prefix):
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float64, tf.int32])
-def test_weights_of_other_types(tmp_path, dtype):
+def test_weights_are_converted_from_other_floats(tmp_path, dtype):
     checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(2, dtype))))
     if dtype.is_floating:
-        np.testing.assert_array_equal(checkpoint.weights(NAMES)["softmax/b"], np.float32([2] * 73))
+        np.testing.assert_array_equal(checkpoint.read(NAMES)["softmax/b"], np.float32([2] * 73))
         return
     with pytest.raises(WeightsError, match=rf"x: {BIAS} is int32, expected an array of floats"):
         checkpoint.check(NAMES)
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e39])
-def test_weights_that_are_not_finite(tmp_path, value):
+def test_infinite_weights_are_refused(tmp_path, value):
     values = np.zeros(73)
     values[7] = value
     checkpoint = CheckpointFile(write_with(tmp_path, tf.constant(values)))
     problem = rf"x: {BIAS} holds .* at \[7\], expected finite float32 numbers"
-    for read in (lambda: checkpoint.weights(NAMES), checkpoint.verify):
+    for read in (lambda: checkpoint.read(NAMES), checkpoint.verify):
         with pytest.raises(CheckpointError, match=problem):
             read()
 
@@ -344,7 +344,7 @@ def write_with(directory, bias):
 
 
 @pytest.mark.parametrize("name", ["a\\b", "[!x]*?"])
-def test_names_that_are_patterns(tmp_path, name, monkeypatch):
+def test_checkpoint_takes_names_that_are_patterns(tmp_path, name, monkeypatch):
     links = tmp_path / "links"
     links.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(links))
@@ -353,7 +353,7 @@ def test_names_that_are_patterns(tmp_path, name, monkeypatch):
     assert list(links.iterdir()) == []  # they go with the checkpoint
 
 
-def test_where_tensorflow_could_not_load_a_model_none_is_exported(tmp_path, trained):
+def test_export_refuses_names_that_are_patterns(tmp_path, trained):
     message = refuse("export", "--save-dir", trained, "--saved-model", tmp_path / "a[1]")
     assert "TensorFlow cannot load a SavedModel from a path with [ or \\ in it" in message
     assert list(tmp_path.iterdir()) == []
@@ -373,11 +373,11 @@ def arrays_of(words, dim=3):
 
 
 def remapping(old, new, counts=None):
-    return Remapping.from_words(old, new, np.ones(len(new), np.int64) if counts is None else counts)
+    return Remapping.from_vocabularies(old, new, np.ones(len(new), np.int64) if counts is None else counts)
 
 
 @given(old=VOCABULARIES, new=VOCABULARIES, data=st.data())
-def test_kept_words_keep_what_they_have(old, new, data):
+def test_kept_words_keep_rows(old, new, data):
     counts = np.array(data.draw(st.lists(st.integers(0, 50), min_size=len(new), max_size=len(new))))
     found = remapping(old, new, counts)
     kept = set(old) & set(new)
@@ -411,7 +411,7 @@ def test_repeated_word_has_weights_of_its_last_row():
     assert found.old_ids.tolist() == [0, 1, 2, 5, 5, -1]
 
 
-def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
+def test_new_word_starts_at_mean_of_its_frequency():
     old = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(100))]
     new = [*SPECIAL_TOKENS, "rare", "w7", "often", *(f"w{i}" for i in range(20, 60))]
     counts = np.array([500, 500, 9, 1, 70, 80, *range(60, 20, -1)])
@@ -423,7 +423,7 @@ def test_a_new_word_begins_as_the_mean_of_the_words_of_its_frequency():
     np.testing.assert_array_equal(found[4], rows[10])
 
 
-def test_biases_move_along_their_line():
+def test_biases_move_along_line_of_ranks():
     """Zipf's law with noise on it: the noise stays with its word, the rest is of the rank."""
     n = 200
     noise = np.random.default_rng(0).normal(0, 1e-3, n)

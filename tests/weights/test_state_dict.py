@@ -42,11 +42,11 @@ def assert_is_the_model(found):
 def test_state_dict_has_the_arrays(start, as_zip, tmp_path):
     path = tmp_path / "best.th"
     path.write_bytes(saved(state_dict(start), _use_new_zipfile_serialization=as_zip))
-    assert_is_the_model(find_weights(path).arrays(NAMES))
+    assert_is_the_model(find_weights(path).read(NAMES))
 
 
 def test_archive_and_folder_are_models(model_tar, tmp_path):
-    assert_is_the_model(find_weights(model_tar).arrays(NAMES))
+    assert_is_the_model(find_weights(model_tar).read(NAMES))
     files = {"config.json": CONFIG, "best.th": saved(state_dict()), "model_state_epoch_1.th": b"x"}
     folder = write_folder(tmp_path / "folder", files | {"options.json": OPTIONS.read_bytes()})
     (folder / "model.tgz").write_bytes(model_tar.read_bytes())
@@ -125,20 +125,20 @@ def changed(**changes):
     ],
     ids=["code", "none", "list", "two", "bomb", "rank", "nan", "meta", "missing", "kernel"],
 )
-def test_tensors_that_are_no_weights_are_refused(content, message, tmp_path):
+def test_other_tensors_are_refused(content, message, tmp_path):
     path = tmp_path / "weights.th"
     path.write_bytes(saved(content))
     with pytest.raises(WeightsError, match=message):
-        find_weights(path).arrays(NAMES)
+        find_weights(path).read(NAMES)
 
 
-def test_without_pytorch_the_error_says_how_to_install_it(model_tar, monkeypatch):
+def test_missing_pytorch_is_named(model_tar, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(WeightsError, match=r"model.tar.gz/weights.th: .* run pip install '.\[torch\]'"):
-        find_weights(model_tar).arrays(NAMES)
+        find_weights(model_tar).read(NAMES)
 
 
-def test_options_are_asked_for(model_tar, tmp_path):
+def test_missing_options_are_named(model_tar, tmp_path):
     for path in (model_tar, write_folder(tmp_path / "m", {"config.json": CONFIG, "weights.th": b""})):
         with pytest.raises(
             WeightsError, match="an AllenNLP model without the biLM's options; put the file that"
@@ -161,7 +161,7 @@ def test_damaged_archives_are_refused(name, data, message, tmp_path):
         find_distribution(tmp_path / name)
 
 
-def test_archives_that_claim_too_much_are_refused(tmp_path):
+def test_oversized_archives_are_refused(tmp_path):
     path = write_tar(tmp_path / "x.tar.gz", {"weights.th": bytes(70 << 20)})
     with pytest.raises(BilmError, match="expands to more than 67,108,864 bytes"):
         find_distribution(path)

@@ -170,7 +170,7 @@ def embed(
     process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
 
-    embedder = ElmoEmbedder.of_arguments(model, vocab_file, cuda_device=cuda_devices or None, **settings)
+    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)

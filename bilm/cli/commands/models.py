@@ -14,7 +14,7 @@ from bilm.io.messages import json_line, printable
 from bilm.options.parameters import Compat, Context
 
 if TYPE_CHECKING:
-    from bilm.training.evaluation import SentenceScore
+    from bilm.embedding.scoring import SentenceScore
 
 _format = click.option(
     "--format",
@@ -123,9 +123,9 @@ def score(
     process.import_tensorflow()
     scores: Iterator[tuple[int, SentenceScore]]
     if ray is None:
-        from bilm.training.evaluation import Scorer
+        from bilm.embedding.scoring import Scorer
 
-        scorer = Scorer.of(model.open(takes_files=False), vocab_file, precision)
+        scorer = Scorer.from_stored(model.open(takes_files=False), vocab_file, precision)
         lines = enumerate(map(str.split, flags.input_lines(sentences)))
         numbered, others = itertools.tee((number, words) for number, words in lines if words)
         scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
@@ -210,9 +210,9 @@ def predict(
     of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
     """
     process.import_tensorflow()
-    from bilm.runs.prediction import WordPredictor
+    from bilm.embedding.scoring import WordPredictor
 
-    predictor = WordPredictor.of(model.open(takes_files=False), vocab_file)
+    predictor = WordPredictor.from_stored(model.open(takes_files=False), vocab_file)
     lines = map(str.split, flags.input_lines(sentences))
     predictions = predictor.predict(lines, n_best, context, gap)
     if form == "tsv":
@@ -286,7 +286,7 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     from bilm.models.saved_model import check_saved_model, write_saved_model
 
     check_saved_model(directory, overwrite, [vocab_file, *model.inputs])
-    embedder = ElmoEmbedder.of_arguments(model, vocab_file)
+    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     click.echo(

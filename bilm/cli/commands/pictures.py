@@ -94,7 +94,7 @@ def neighbours(
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
     from bilm.embedding.embedder import ElmoEmbedder
 
-    embedder = ElmoEmbedder.of_arguments(model, vocab_file)
+    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     top = embedder.n_layers - 1
     chosen = top if layer is None else layer
     if chosen > top:

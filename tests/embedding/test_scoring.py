@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
 from bilm.data.stream import encode_sentences
+from bilm.embedding.scoring import Evaluation, Scorer
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.training.evaluation import Evaluation, Scorer
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import TRAIN, smallest_options
 
@@ -45,7 +45,7 @@ def in_one_row(scorer, lines):
     return scorer.evaluate([text(lines)], n_rows=1)
 
 
-def test_a_text_is_read_in_stretches_of_consecutive_sentences(scorer):
+def test_evaluate_reads_stretches(scorer):
     parts = [text(LINES[:50]), text(LINES[50:])]
     seen = []
     result = scorer.evaluate(parts, seen.append)
@@ -64,14 +64,14 @@ def test_a_text_is_read_in_stretches_of_consecutive_sentences(scorer):
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(0, 900), min_size=1, max_size=12))
-def test_stretches_are_whole_sentences_and_long_enough(lengths):
+def test_stretches_are_whole_sentences(lengths):
     sizes = stretches(lengths)
     assert set(itertools.accumulate(sizes)) <= {*itertools.accumulate(lengths)}
     assert sum(sizes) == sum(lengths) and min(sizes[:-1], default=1000) >= 1000
 
 
 @pytest.mark.parametrize("n_rows", [1, 4])
-def test_rows_read_what_the_reference_reads(scorer, tmp_path, n_rows):
+def test_rows_equal_reference(scorer, tmp_path, n_rows):
     path = tmp_path / "text"
     path.write_text("\n".join([*LINES[:3], "", *LINES[3:8], "the\n"]))
     model = scorer.model
@@ -91,7 +91,7 @@ def test_rows_read_what_the_reference_reads(scorer, tmp_path, n_rows):
     assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens))
 
 
-def test_a_sentence_by_itself_is_a_text_of_one_line(scorer):
+def test_sentence_scores_as_text_of_one_line(scorer):
     long = " ".join(LINES)
     lines = [*LINES[:20], "the unseen", long]
     for line, score in zip(lines, scorer(line.split() for line in lines), strict=True):
@@ -107,13 +107,13 @@ def test_perplexities():
 
 
 @pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
-def test_nothing_to_score(scorer, parts):
+def test_empty_text_is_refused(scorer, parts):
     with pytest.raises(DataError, match="nothing to score"):
         scorer.evaluate(parts, n_rows=2)
 
 
 @pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
-def test_a_diverged_model_is_named(biases):
+def test_diverged_model_is_named(biases):
     diverged = make_model()
     diverged.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
     scorer = Scorer(diverged, VOCABULARY)
@@ -122,7 +122,7 @@ def test_a_diverged_model_is_named(biases):
             score()
 
 
-def test_vectors_of_words_are_those_of_the_weights_as_they_are():
+def test_evaluate_uses_current_weights():
     model = make_model()
     scorer = Scorer(model, VOCABULARY)
     before = scorer.evaluate([text(LINES)])

@@ -1,8 +1,9 @@
-"""Embedding of sentences packed into rows, on one or more devices."""
+"""Embedding of chunks of sentences, packed into rows, on one or more devices."""
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from queue import SimpleQueue
@@ -13,11 +14,12 @@ import numpy as np
 from bilm.backend.keras_backend import Tensor, backend, keras, on_device
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data import packing
-from bilm.errors import OptionsError, require_positive
+from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
-from bilm.models.bidirectional_lm import BidirectionalLanguageModel
-from bilm.models.encoder import States
+from bilm.models.bidirectional_lm import InferenceModel
+from bilm.models.encoder import Encoder, States
+from bilm.options import Precision
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import BOS, EOS
 
@@ -25,67 +27,120 @@ _Item = TypeVar("_Item")
 _BATCH_TOKENS = 16384
 
 
-class PackedEmbedder:
-    """A model on one device with its cache of word vectors; each choice of layers is compiled once.
+@dataclass(frozen=True, kw_only=True)
+class EmbedderSettings:
+    """Settings of an embedder, checked before a model is read; `bilm.ElmoEmbedder` describes them.
 
-    A packed embedder can be copied and pickled, without its cache.
+    Raises:
+        OptionsError: a setting is of another kind, out of range, or excludes another; the message names it.
+    """
+
+    stateful: bool = False
+    batch_size: int | None = None
+    batch_tokens: int | None = None
+    max_cached_words: int | None = None
+    cuda_device: int | Sequence[int] | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        require_flags(stateful=self.stateful)
+        numbers = ("batch_size", "batch_tokens", "max_cached_words")
+        require_positive(**{name: n for name in numbers if (n := getattr(self, name)) is not None})
+        Precision(self.precision)
+        if not self.devices:
+            raise OptionsError("cuda_device: names no device")
+        for device in self.devices:
+            on_device(device)  # raises an error for a missing one
+        if self.stateful and len(self.devices) > 1:
+            raise OptionsError(
+                "cuda_device: with stateful=True, the state is carried on one device; give one"
+            )
+        if self.stateful and self.batch_tokens is not None:
+            raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
+
+    @classmethod
+    def from_keywords(cls, keywords: Mapping[str, Any]) -> "EmbedderSettings":
+        """Check keyword arguments; None is the default, for `batch_size` if stateful that of AllenNLP.
+
+        Raises:
+            ArgumentError: there is no such setting.
+            OptionsError: see the class.
+        """
+        for name in keywords.keys() - cls.__dataclass_fields__.keys():
+            raise ArgumentError(f"`{name}`: no such argument")
+        given = {name: value for name, value in keywords.items() if value is not None}
+        return cls(**({"batch_size": 64} if given.get("stateful") else {}) | given)
+
+    @property
+    def devices(self) -> list[int | None]:
+        """Devices, see `bilm.backend.keras_backend.on_device`."""
+        device = self.cuda_device
+        return [*device] if isinstance(device, Iterable) else [device]
+
+
+class PackedModel(InferenceModel):
+    """A model on one device that embeds sentences packed into rows; each choice of layers is compiled once.
 
     Args:
-        model: the model, stateful or not.
+        encoder: the encoder of the model.
         vocabulary: vocabulary of a word-level model, else None.
-        cuda_device: device of the model, see `bilm.backend.keras_backend.on_device`.
-        limits: `batch_tokens` and `max_cached_words` of `bilm.ElmoEmbedder`, or fewer of them.
+        device: device of the model, see `bilm.backend.keras_backend.on_device`.
+        settings: settings of the embedder.
     """
 
     def __init__(
-        self,
-        model: BidirectionalLanguageModel,
-        vocabulary: Vocabulary | None,
-        cuda_device: int | None,
-        limits: Mapping[str, int],
+        self, encoder: Encoder, vocabulary: Vocabulary | None, device: int | None, settings: EmbedderSettings
     ) -> None:
-        self.model, self.vocabulary, self.device, self._limits = model, vocabulary, cuda_device, limits
-        self.batch_tokens = limits.get("batch_tokens", _BATCH_TOKENS)
-        self._words = inference.WordVectors(model.encoder, vocabulary, limits.get("max_cached_words"))
+        with on_device(device):
+            super().__init__(encoder, settings.batch_size or 1, settings.stateful)
+        self.vocabulary, self.device, self.settings = vocabulary, device, settings
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the model and its arguments for pickle and copy, without the cache."""
+        own = {"vocabulary": self.vocabulary, "device": self.device, "settings": self.settings}
+        return super().__getstate__() | {"own": own}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """Restore the model from `__getstate__`, on its device."""
+        with on_device(saved["own"]["device"]):
+            super().__setstate__(saved)
+        vars(self).update(saved["own"], _graphs={})
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens computed together."""
+        return self.settings.batch_tokens or _BATCH_TOKENS
+
+    @cached_property
+    def _words(self) -> inference.WordVectors:
+        return inference.WordVectors(self.encoder, self.vocabulary, self.settings.max_cached_words)
 
     @cached_property
     def _convolutions(self) -> inference.WordVectors:
-        encoder = inference.convolutions_of(self.model.encoder)
-        return inference.WordVectors(encoder, self.vocabulary, self._limits.get("max_cached_words"))
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        """Return the state of the model and the other arguments, for pickle and copy."""
-        return self.model.__getstate__(), self.vocabulary, self.device, self._limits
-
-    def __setstate__(self, saved: tuple[Any, ...]) -> None:
-        """Restore the embedder from `__getstate__`, on its device."""
-        state, vocabulary, cuda_device, limits = saved
-        model = BidirectionalLanguageModel.__new__(BidirectionalLanguageModel)
-        with on_device(cuda_device):
-            model.__setstate__(state)
-        PackedEmbedder.__init__(self, model, vocabulary, cuda_device, limits)
+        encoder = inference.convolutions_of(self.encoder)
+        return inference.WordVectors(encoder, self.vocabulary, self.settings.max_cached_words)
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], form: packing.VectorForm, max_rows: int | None
     ) -> list[np.ndarray]:
-        """Embed sentences, all in memory at once; see `Embedder`.
+        """Embed sentences, all in memory at once; see `ChunkEmbedder`.
 
         Raises:
             OptionsError: there is no such layer.
             ProcessError: the process was forked after the model was made.
         """
         layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
-        if layers not in ("all", "top", "average", "characters", *range(self.model.n_layers)):
+        if layers not in ("all", "top", "average", "characters", *range(self.n_layers)):
             raise OptionsError(
                 f"layers is {layers!r}; give all, top, average, characters or the number of a layer, 0 to "
-                f"{self.model.n_layers - 1}"
+                f"{self.n_layers - 1}"
             )
         if not sentences:
             return []
-        self.model.home.require()
+        self.home.require()
         lengths = [len(words) + 2 for words in sentences]
-        if self.model.stateful:
+        if self.stateful:
             packed = packing.pack_in_turn(lengths, min(len(sentences), max_rows or len(sentences)))
         else:
             packed = packing.pack(lengths, max_rows)
@@ -126,8 +181,8 @@ class PackedEmbedder:
             Vectors by direction, (layers, places, projection_dim) each; for a single layer or the mean of
             all, `layers` is 1.
         """
-        n_rows, stateful = packed.n_rows, self.model.stateful
-        tokens, begins = packed.fill(numbers, self.model.options.n_directions), packed.begins
+        n_rows, stateful = packed.n_rows, self.stateful
+        tokens, begins = packed.fill(numbers, self.options.n_directions), packed.begins
         # Windows pay for rows with more than twice the tokens that are otherwise computed together.
         is_long = packed.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
         in_windows = backend.FIXED_SHAPES or (is_long and not stateful)
@@ -137,27 +192,27 @@ class PackedEmbedder:
             last = (packed.n_steps - 1) % size + 1
             more = (0, min(power_of_two(last), size) - last)
             tokens, begins = np.pad(tokens, [(0, 0), more, (0, 0)]), np.pad(begins, [more, (0, 0)])
-        states = self.model.first_states(n_rows)
+        states = self.first_states(n_rows)
         windows = []
         for start in range(0, len(begins), size):
             steps = slice(start, start + size)
             rows = packed.row_lengths if stateful else begins[steps]
             by_direction, states = graph(table, tokens[:, steps], rows, states)
             windows.append([*map(keras.ops.convert_to_numpy, by_direction)])
-        self.model.keep(states)
+        self.keep(states)
         if len(windows) == 1:
             return windows[0]
         return [np.concatenate(arrays, axis=1) for arrays in zip(*windows, strict=True)]
 
     def _graph(self, layers: packing.Layers, dtype: str) -> Any:  # noqa: ANN401
         """Make the graph that computes these layers over some steps."""
-        model, encoder, ops = self.model, self.model.encoder, keras.ops
-        n_directions = model.options.n_directions
+        encoder, ops = self.encoder, keras.ops
+        n_directions = self.options.n_directions
 
         def window(
             table: Tensor, tokens: Tensor, rows: Tensor, states: States
         ) -> tuple[list[Tensor], States]:
-            how = {"lengths" if model.stateful else "begins": rows}
+            how = {"lengths" if self.stateful else "begins": rows}
             lstm_layers, states = inference.run_packed(encoder, table, tokens, states, **how)
             words = [backend.gather(table, ops.reshape(tokens[i], (-1,))) for i in range(n_directions)]
             by_direction = []
@@ -171,19 +226,13 @@ class PackedEmbedder:
                 by_direction.append(ops.cast(vectors, dtype))
             return by_direction, states
 
-        kind = keras.KerasTensor
-        states = keras.tree.map_structure(
-            lambda state: kind((None, *state.shape[1:]), "float32"), encoder.zero_states(1)
-        )
-        rows = kind((None,), "int32") if model.stateful else kind((None, None), "bool")
-        table, tokens = (
-            kind((None, model.options.lstm.projection_dim), "float32"),
-            kind((n_directions, None, None), "int32"),
-        )
-        return backend.compiled(window, encoder, [table, tokens, rows, states])
+        spec, dim = keras.KerasTensor, self.options.lstm.projection_dim
+        rows = spec((None,), "int32") if self.stateful else spec((None, None), "bool")
+        tensors = [spec((None, dim), "float32"), spec((n_directions, None, None), "int32"), rows]
+        return backend.compiled(window, encoder, [*tensors, encoder.state_specs()])
 
 
-class Embedder:
+class ChunkEmbedder:
     """Embedder of chunks of sentences with a copy of the model per device, which one thread uses at a time.
 
     Args:
@@ -191,7 +240,7 @@ class Embedder:
         max_rows: maximum rows of packed sentences; None for the default. If stateful, sentences per batch.
 
     Attributes:
-        model: the model of the first copy.
+        model: the first copy.
         device: its device, see `bilm.backend.keras_backend.on_device`.
         vocabulary: vocabulary of a word-level model.
         n_layers: number of layers in a result.
@@ -200,24 +249,22 @@ class Embedder:
         n_at_once: number of chunks embedded at the same time, which is the number of devices.
     """
 
-    def __init__(self, copies: Sequence[PackedEmbedder], max_rows: int | None = None) -> None:
+    def __init__(self, copies: Sequence[PackedModel], max_rows: int | None = None) -> None:
         self._copies, self._max_rows = tuple(copies), max_rows
-        self._free: SimpleQueue[PackedEmbedder] = SimpleQueue()
-        for embedder in self._copies:
-            self._free.put(embedder)
-        self.model, self.vocabulary = self._copies[0].model, self._copies[0].vocabulary
+        self._free: SimpleQueue[PackedModel] = SimpleQueue()
+        for model in self._copies:
+            self._free.put(model)
+        self.model, self.vocabulary = self._copies[0], self._copies[0].vocabulary
         self.n_layers, self.dim, self.stateful = self.model.n_layers, self.model.dim, self.model.stateful
-        self.device, self.n_at_once = self._copies[0].device, len(self._copies)
+        self.device, self.n_at_once = self.model.device, len(self._copies)
 
-    @classmethod
-    def _of(cls, copies: Sequence[PackedEmbedder], max_rows: int | None) -> Any:  # noqa: ANN401 - of the class
-        embedder = cls.__new__(cls)
-        Embedder.__init__(embedder, copies, max_rows)
-        return embedder
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return the arguments, for pickle and copy."""
+        return self._copies, self._max_rows
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return the function and arguments that make a copy, for pickle and copy."""
-        return self._of, (self._copies, self._max_rows)
+    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+        """Restore the embedder from `__getstate__`."""
+        ChunkEmbedder.__init__(self, *saved)
 
     @property
     def fingerprint(self) -> str:
@@ -233,7 +280,7 @@ class Embedder:
         """Return True if there are enough sentences to embed together: with state, whole batches."""
         if self.stateful and n_sentences % (self._max_rows or 1):
             return False
-        return n_tokens >= self._copies[0].batch_tokens
+        return n_tokens >= self.model.batch_tokens
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
@@ -244,11 +291,11 @@ class Embedder:
             sentences: the words of each sentence.
             form: form of the vectors of each sentence.
         """
-        embedder = self._free.get()
+        model = self._free.get()
         try:
-            return embedder(sentences, form, self._max_rows)
+            return model(sentences, form, self._max_rows)
         finally:
-            self._free.put(embedder)
+            self._free.put(model)
 
     def in_chunks(
         self,
@@ -291,7 +338,7 @@ class Embedder:
         shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
         return form.pooled(np.zeros(shape, form.dtype))
 
-    def _with_rows(self, batch_size: int | None) -> Any:  # noqa: ANN401 - of the class
+    def with_rows(self, batch_size: int | None) -> "ChunkEmbedder":
         """Return an embedder with another number of rows, or None for the same, which shares the copies.
 
         Raises:
@@ -305,4 +352,4 @@ class Embedder:
                 f"batch_size is {batch_size}, but the state of only {self.model.max_batch_size} sentences is "
                 "carried; give the embedder a larger batch_size"
             )
-        return self._of(self._copies, batch_size)
+        return ChunkEmbedder(self._copies, batch_size)

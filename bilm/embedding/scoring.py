@@ -1,28 +1,34 @@
-"""Log-probabilities of sentences and texts under the full softmax."""
+"""Probabilities of words under the full softmax: of texts, of sentences, and the most probable words."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
 from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
-from bilm.errors import CheckpointError, DataError
+from bilm.errors import CheckpointError, DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
+from bilm.options.parameters import Context
+from bilm.run_directory.model_source import open_model
 from bilm.training.meter import Perplexities
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights import distribution, transfer
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
+from bilm.weights import transfer
+from bilm.weights.distribution import StoredModel
 
-_CHUNK_TOKENS = 1 << 20
+_TEXT_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
+_PREDICTED_TOKENS = 1 << 12
+_LOGITS = 1 << 23  # maximum number in memory at once
 _WINDOW_TOKENS = 1 << 13
 _CACHED_WORDS = 1 << 16
 
@@ -63,6 +69,21 @@ class SentenceScore:
     is_known: np.ndarray
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable words at a place in a sentence.
+
+    Attributes:
+        position: index of the place among the words of the sentence, from 0.
+        word: word of the sentence at this place.
+        best: words and their probabilities, most probable first.
+    """
+
+    position: int
+    word: str
+    best: Sequence[tuple[str, float]]
+
+
 class Scorer:
     """Scores sentences and texts with a language model.
 
@@ -72,35 +93,24 @@ class Scorer:
     """
 
     def __init__(self, model: language_model.LanguageModel, vocabulary: Vocabulary) -> None:
-        self.model, self.vocabulary = model, vocabulary
+        self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
-        n = model.options.n_directions
-        states = tf.nest.map_structure(
-            lambda state: tf.TensorSpec([None, state.shape[1]], state.dtype), model.zero_states(1)
-        )
-        # TensorFlow warns if a method is traced for several scorers, but not about partial functions.
-        dim = model.options.lstm.projection_dim
-        self._run: Any = tf.function(
-            functools.partial(self._compute_outputs),
-            autograph=False,
-            input_signature=[
-                tf.TensorSpec([None, dim], tf.float32),
-                tf.TensorSpec([n, None, None], tf.int32),
-                tf.TensorSpec([None], tf.int32),
-                tf.TensorSpec([None, None], tf.bool),
-                states,
-            ],
-        )
-        self._compute_losses: Any = tf.function(
-            functools.partial(self._full_losses),
-            autograph=False,
-            input_signature=[tf.TensorSpec([n, None, dim], tf.float32), tf.TensorSpec([n, None], tf.int32)],
-        )
+        n, dim, spec = model.options.n_directions, model.options.lstm.projection_dim, keras.KerasTensor
+        by_window = [
+            spec((None, dim), "float32"),
+            spec((n, None, None), "int32"),
+            spec((None,), "int32"),
+            spec((None, None), "bool"),
+            model.encoder.state_specs(),
+        ]
+        by_token = [spec((n, None, dim), "float32"), spec((n, None), "int32")]
+        self._run = backend.compiled(self._compute_outputs, model.encoder, by_window)
+        self._compute_losses = backend.compiled(self._full_losses, model.softmax, by_token)
 
     @classmethod
-    def of(
-        cls, stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
-    ) -> Any:  # noqa: ANN401 - one of the class
+    def from_stored(
+        cls, stored: StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+    ) -> Self:
         """Read a stored model that predicts words.
 
         Args:
@@ -113,9 +123,7 @@ class Scorer:
             BilmError: the model has no softmax for this vocabulary, or its weights cannot be read.
         """
         options = stored.predicting_options()
-        vocabulary = stored.require_vocabulary(vocab_file)
-        stored.check_vocabulary(vocabulary)
-        distribution.require_size(vocabulary, options.n_tokens_vocab, stored.source)
+        vocabulary = stored.own_vocabulary(vocab_file, options.n_tokens_vocab)
         model = language_model.LanguageModel(options, precision)
         transfer.set_weights(model.named_weights(), stored.arrays(), stored.source)
         return cls(model, vocabulary)
@@ -186,7 +194,7 @@ class Scorer:
         """
         self._words.forget()
         total, n_tokens = np.zeros(self.model.options.n_directions), 0
-        least = _CHUNK_TOKENS if n_rows is None else math.inf
+        least = _TEXT_TOKENS if n_rows is None else math.inf
         for chunk in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
@@ -230,7 +238,11 @@ class Scorer:
             Indices of tokens in ``text.ids``, and the outputs of the top layer that predict these tokens,
             float32 (directions, tokens, projection_dim). The backward direction has the tokens of each
             sentence in reverse order.
+
+        Raises:
+            ProcessError: the process was forked after the scorer was made.
         """
+        self._home.require()
         vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
         inputs, _ = _inputs_and_targets(text, vocabulary, n_directions)
         # Longest rows first, so that rows can be dropped as they end.
@@ -275,6 +287,90 @@ class Scorer:
     def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
+
+
+class WordPredictor(Scorer):
+    """Predicts words from the words before them, after them, or both; also scores sentences.
+
+    Args:
+        model: language model with its weights.
+        vocabulary: vocabulary of the model; character-level if the model is.
+
+    Example:
+        >>> predictor = WordPredictor.from_model("run")
+        >>> [prediction] = next(predictor.predict([["he", "was", "___", "."]], n_best=2, gap="___"))
+        >>> prediction.position, len(prediction.best)
+        (2, 2)
+    """
+
+    @classmethod
+    @checked
+    def from_model(
+        cls,
+        model: PathLike,
+        vocab_file: PathLike | None = None,
+        *,
+        checkpoint: str | int | None = None,
+    ) -> "WordPredictor":
+        """Read a model by its path.
+
+        Args:
+            model: run directory, or dumped weights with the softmax.
+            vocab_file: vocabulary of the model; None for the one stored with it.
+            checkpoint: checkpoint of a run, see `RunDirectory.choose`.
+
+        Raises:
+            BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
+        """
+        return cls.from_stored(open_model(model, checkpoint), vocab_file)
+
+    @checked
+    def predict(
+        self,
+        sentences: Iterable[Sequence[str]],
+        n_best: int = 10,
+        context: str = "both",
+        gap: str | None = None,
+    ) -> Iterator[list[Prediction]]:
+        """Find the most probable words at places in sentences.
+
+        Args:
+            sentences: sentences as sequences of words; each is read independently.
+            n_best: number of words to find at a place. Special words are left out, but they count in the
+                normalisation of the probabilities.
+            context: words to predict from: ``left``, ``right`` or ``both``. With ``both``, the probability is
+                the product of the two directions' probabilities, normalised over the vocabulary.
+            gap: word that marks the places; None for every word of a sentence.
+
+        Yields:
+            Predictions of one sentence, in the order of the places.
+
+        Raises:
+            DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
+            OptionsError: the model has no backward direction, or an argument is invalid.
+        """
+        require_positive(n_best=n_best)
+        directions = {Context.LEFT: [0], Context.RIGHT: [1], Context.BOTH: [0, 1]}[Context(context)]
+        if directions[-1] >= self.model.options.n_directions:
+            raise OptionsError(f"`context` {context}: the model has no backward direction")
+        n_candidates = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
+        n_at_once = max(1, _LOGITS // self.vocabulary.size)
+        for chunk, encoded in self.encoded(sentences, _PREDICTED_TOKENS):
+            outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
+            for words, start in zip(chunk, encoded.starts, strict=True):
+                positions = np.array([k for k, word in enumerate(words) if gap in (None, word)], np.int64)
+                predictions = []
+                for first in range(0, len(positions), n_at_once):
+                    places = positions[first : first + n_at_once]
+                    # In the backward direction a word is one place later, because <S> is first.
+                    own = np.stack([outputs[k, start + places + k] for k in directions])
+                    both = tf.reduce_sum(tf.nn.log_softmax(self.model.softmax(tf.constant(own))), axis=0)
+                    rows = (values.numpy() for values in tf.math.top_k(tf.nn.softmax(both), n_candidates))
+                    for place, *best in zip(places.tolist(), *rows, strict=True):
+                        pairs = ((self.vocabulary.words[k], float(p)) for p, k in zip(*best, strict=True))
+                        kept = [(word, p) for word, p in pairs if word not in SPECIAL_TOKENS]
+                        predictions.append(Prediction(place, words[place], kept[:n_best]))
+                yield predictions
 
 
 def _inputs_and_targets(

@@ -1,0 +1,114 @@
+"""Dumped weights and the options beside them: where they go, and which programs read them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bilm.errors import BilmError, WeightsError
+from bilm.io import outputs, run_files
+from bilm.options import Options
+from bilm.options.options_file import read_options
+from bilm.weights.distribution import HDF5_ENDS, OPTIONS_NAME, options_of
+
+
+@dataclass(frozen=True)
+class DumpResult:
+    """Result of a dump.
+
+    Attributes:
+        weight_file: HDF5 file with the weights.
+        options_file: options of the weights.
+        checkpoint: prefix of the checkpoint that was read, or the weight file.
+        n_arrays: number of arrays written.
+        n_values: number of values in these arrays.
+        vocabulary_file: vocabulary, if a directory was written.
+        card_file: model card, if a directory was written.
+        unreadable_by: programs among bilm-tf, AllenNLP and simple_elmo that cannot read the weights, each
+            with the reasons.
+    """
+
+    weight_file: Path
+    options_file: Path
+    checkpoint: str
+    n_arrays: int
+    n_values: int
+    vocabulary_file: Path | None = None
+    card_file: Path | None = None
+    unreadable_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, str]]:
+    """Return the file for the options of dumped weights, and its text by path, empty if it has this text.
+
+    Raises:
+        DataError: a path is not a file.
+        WeightsError: the weights have the name of the options.
+    """
+    text = options_text(options)
+    outputs.require_kind(weights, outputs.FILE)
+    options_file = _options_file(weights, text)
+    if outputs.require_kind(options_file, outputs.FILE) == weights.resolve():
+        raise WeightsError(f"{weights}: is the name of the options file; give the weights another name")
+    return options_file, {} if _holds(options_file, text) else {options_file: text}
+
+
+def unreadable_by(options: Options) -> dict[str, list[str]]:
+    """Return the programs that cannot read the dumped weights of a model, each with the reasons."""
+    lstm, cnn = options.lstm, options.char_cnn
+    dim = lstm.projection_dim
+    n_filters, width = (dim + 1, 50) if cnn is None else (cnn.n_filters, cnn.max_characters_per_token)
+    reasons = [
+        ("one direction", not options.bidirectional, "bilm-tf AllenNLP simple_elmo"),
+        ("words as input", cnn is None, "AllenNLP simple_elmo"),
+        (f"{lstm.n_layers} LSTM layers", lstm.n_layers > 8, "bilm-tf simple_elmo"),
+        (f"{n_filters} filters for {dim} dimensions", n_filters < dim, "bilm-tf simple_elmo"),
+        (f"{n_filters} filters, no projection", n_filters == dim, "AllenNLP"),
+        ("LSTM without projection", not lstm.use_projection, "AllenNLP"),
+        ("LSTM without skip connections", not lstm.use_skip_connections, "AllenNLP"),
+        (f"{width} characters of a word, not 50", width != 50, "AllenNLP"),
+    ]
+    applying = [(reason, programs.split()) for reason, applies, programs in reasons if applies]
+    by_program = {
+        program: [reason for reason, programs in applying if program in programs]
+        for program in ("bilm-tf", "AllenNLP", "simple_elmo")
+    }
+    return {program: why for program, why in by_program.items() if why}
+
+
+def options_text(options: Options) -> str:
+    """Format the options as in the file that goes with dumped weights."""
+    return json.dumps(options.to_inference_json(), indent=1) + "\n"
+
+
+def _options_file(weights: Path, text: str) -> Path:
+    """Choose the file for the options of weights: one that is read with them, and not another model's."""
+    names = {path.name for path in weights.parent.glob("*")}
+    name = options_of(weights.name, names) or OPTIONS_NAME
+    has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
+    is_theirs = has_others and _rewritten(weights.with_name(name)) != text
+    if name == OPTIONS_NAME and (is_theirs or run_files.part_of_a_run(weights.parent)):
+        return weights.with_suffix(".options.json")
+    return weights.with_name(name)
+
+
+def _rewritten(options_file: Path) -> str | None:
+    """Return the text that bilm would write for the options in a file; None if they cannot be read."""
+    try:
+        return options_text(read_options(options_file, for_inference=True).options)
+    except BilmError:
+        return None
+
+
+def _holds(file: Path, text: str) -> bool:
+    """Return true if a file has exactly this text, as after another dump of the same model."""
+    try:
+        return file.read_bytes() == text.encode()
+    except OSError:
+        return False
+
+
+def is_own_form(options_file: Path) -> bool:
+    """Return true if a file has options exactly as bilm writes them beside dumped weights."""
+    text = _rewritten(options_file)
+    return text is not None and _holds(options_file, text)
