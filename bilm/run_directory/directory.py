@@ -368,6 +368,43 @@ class RunModel(distribution.StoredModel):
         """
         return self.run.choose(self.which)
 
+    @classmethod
+    def interrupted(cls, path: Path, command: str, in_place: bool = False) -> "RunModel | None":
+        """Return the newest checkpoint of a call to resume; None if there is no checkpoint.
+
+        Args:
+            path: run directory.
+            command: ``train`` or ``restart``.
+            in_place: true for a restart in the directory of its run, which resumes only a restart.
+
+        Raises:
+            BilmError: as `RunDirectory.open` and `RunDirectory.latest`, or another command wrote the
+                checkpoint.
+        """
+        if not files.CheckpointIndex(path).exists():
+            return None
+        model = cls(path)
+        record = state.recorded(model.checkpoint)
+        writer = record and record.section("settings").take("command", str, None)
+        if writer == command or (record and writer is None):
+            return model
+        if in_place:
+            return None
+        by = "by bilm-tf" if record is None else f"by bilm {writer}"
+        raise CheckpointError(
+            f"{model.source}: written {by}, not by the bilm {command} that is to be resumed; "
+            "`bilm restart` continues from it"
+        )
+
+    @cached_property
+    def run_state(self) -> state.RunState:
+        """Training state of the checkpoint.
+
+        Raises:
+            CheckpointError: the state cannot be read.
+        """
+        return state.read_state(self.checkpoint)
+
     @cached_property
     def source(self) -> str:  # type: ignore[override]
         """Prefix of the checkpoint."""

@@ -13,9 +13,10 @@ from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
+from bilm.options.plan import Plan
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.training import optimizers
-from bilm.training.meter import LossScale, Meter
+from bilm.training.meter import LossScale, Meter, StepReport
 from bilm.weights import transfer
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
@@ -24,8 +25,8 @@ Variables = Mapping[str, keras.Variable]
 
 _LOG = logging.getLogger(__name__)
 _STATE = "bilm/run_state"
-_REQUIRED = ("first_step", "n_done", "positions", "log_bytes")
-"""Keys of `RunState` that cannot have their defaults in a call that is resumed; a version may add others."""
+_REQUIRED = ("settings", "first_step", "n_done", "positions", "log_bytes")
+"""Keys that cannot have their defaults in a call that is resumed; a version may add others."""
 _LSTM = "bilm/lstm_state"
 
 
@@ -37,45 +38,12 @@ class Best:
     perplexity: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """Settings that determine the numbers of a call and may not change when it is resumed.
-
-    Attributes:
-        command: ``train`` or ``restart``.
-        options: options as in ``options.json``, without ``n_epochs``, which only sets the end, and with
-            ``n_steps`` if the learning rate depends on it.
-        train_prefix: record of the text, see `bilm.data.corpus.corpus_record`.
-        heldout_prefix: record of the heldout text, or None.
-        eval_every: as in the settings of the call; None without a heldout text.
-        seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
-        workers: number of processes.
-        xla: true if XLA compiles the LSTM, which affects the last bits of the results.
-        freeze: part of the model that is not trained, or None.
-    """
-
-    command: str
-    options: Mapping[str, Any]
-    train_prefix: Mapping[str, Any]
-    heldout_prefix: Mapping[str, Any] | None = None
-    eval_every: int | str | None = None
-    seed: Count
-    shuffle: bool
-    shuffle_buffer: Count
-    n_gpus: Count
-    jit: bool
-    log_every: Count
-    workers: Count
-    xla: bool
-    freeze: str | None = None
-
-
 @dataclasses.dataclass
 class RunState:
     """State of a training run.
 
     Attributes:
-        settings: see `Fixed`.
+        plan: plan of the call; under the key ``settings`` in a checkpoint.
         first_step: training steps of the model when the call began.
         n_done: steps of the call so far.
         n_tokens: targets of the call so far, in one direction.
@@ -89,7 +57,7 @@ class RunState:
         loss_scale: loss scale of float16, or None.
     """
 
-    settings: Fixed
+    plan: Plan
     first_step: Count = 0
     n_done: Count = 0
     n_tokens: Count = 0
@@ -107,6 +75,25 @@ class RunState:
         """Training steps of the model."""
         return self.first_step + self.n_done
 
+    def add(self, report: StepReport, loss_scale: LossScale | None) -> None:
+        """Count a step.
+
+        Args:
+            report: report of the step; the numbers of a skipped step are meaningless and left out.
+            loss_scale: loss scale after the step, or None.
+        """
+        self.n_done, self.n_tokens = report.n_done, self.n_tokens + report.n_tokens
+        self.loss_scale = loss_scale
+        if not report.is_skipped:
+            self.train_perplexity = report.perplexity
+            self.meter.add(report)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that a checkpoint stores, see `read_state`."""
+        values = {**dataclasses.asdict(self), "settings": self.plan.to_json(), "written_by": WRITER}
+        del values["plan"]
+        return values
+
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
         """Return the tensors that a checkpoint stores for this state.
 
@@ -117,7 +104,7 @@ class RunState:
             CheckpointError: the state would not be readable when the run is resumed.
         """
         try:
-            text = json.dumps({"written_by": WRITER, **dataclasses.asdict(self)}, allow_nan=False)
+            text = json.dumps(self.to_json(), allow_nan=False)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
         leaves = tf.nest.flatten(states)
@@ -151,7 +138,8 @@ def read_state(checkpoint: CheckpointFile) -> RunState:
     """
     top = recorded(checkpoint) or JsonObject("", None)
     writer = top.take("written_by", str, "an earlier version")
-    state = top.read_as(RunState)
+    plan = Plan.read(top.section("settings")) if "settings" in top.values else None
+    state = top.read_as(RunState, plan=plan)
     if problems := top.problems + [f"{key}: missing" for key in _REQUIRED if key not in top.values]:
         raise CheckpointError(
             f"{checkpoint.prefix}: its training state was written by {writer} and cannot be read by {WRITER} "

@@ -1,4 +1,4 @@
-"""The settings common to train and restart, and the context of a call."""
+"""The request of a call of train or restart, and the settings that both have."""
 
 import dataclasses
 import difflib
@@ -6,15 +6,14 @@ import inspect
 import math
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json
-from bilm.options import Options
+from bilm.options import Options, recipes
 from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
@@ -202,31 +201,42 @@ TEXTS = ("train_prefix", "heldout_prefix")
 """Arguments that are patterns of text files."""
 
 
-_RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
-
-
-class TrainingCall(ExitStack):
-    """Context of a call; its end closes everything that the call holds open.
+class Request:
+    """Everything that a call of train or restart says, checked; no file has been opened.
 
     Args:
         function: `bilm.train` or `bilm.restart`.
         arguments: all arguments of the function, by name.
+        save_dir: run directory to write.
+        recipe: recipe that fills in the options; None to leave them unchanged.
+        in_place: true to continue the run in `save_dir`.
+        freeze: part of the model to freeze, see `bilm.training.trainer.Trainer`.
 
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
         arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
         settings: see `TrainingSettings.of`.
+        overwrite: true if a new run may replace an existing one.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
         until: deadline of the call, in seconds of `time.monotonic`.
         command: the call as it is recorded in ``calls.jsonl``.
 
     Raises:
-        OptionsError: as `TrainingSettings.of`.
+        ArgumentError: arguments exclude each other.
+        OptionsError: as `TrainingSettings.of`, or the recipe is unknown.
     """
 
-    def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        function: Callable[..., object],
+        arguments: Mapping[str, Any],
+        save_dir: PathLike,
+        *,
+        recipe: str | None = None,
+        in_place: bool = False,
+        freeze: str | None = None,
+    ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
         local = {"settings", "ray", "reporter", "should_stop"}
@@ -244,14 +254,25 @@ class TrainingCall(ExitStack):
         self.arguments |= {
             name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
         }
+        self.save_dir = Path(save_dir)
+        self.path = self.save_dir.absolute()
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
         self.settings = TrainingSettings.of(arguments["settings"] | heldout)
         if "max_time" in self.arguments:
             self.arguments["max_time"] = self.settings.max_time
+        self.overwrite = arguments["overwrite"]
+        if self.overwrite and self.settings.resume:
+            raise ArgumentError("`overwrite` and `resume` exclude each other")
+        recipes.require_recipe(recipe)
+        self.recipe, self.in_place, self.freeze = recipe, in_place, freeze
         self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
         self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
+
+    def files(self, *names: str) -> list[Path]:
+        """Return the files among the arguments of some names."""
+        return [Path(file) for name in names if isinstance(file := self.arguments.get(name), str)]
 
     def repeated(self, seed: int, options: Options) -> dict[str, Any]:
         """Return arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
@@ -269,17 +290,6 @@ class TrainingCall(ExitStack):
         if not values["heldout_prefix"]:
             del values["heldout_prefix"], values["eval_every"]
         return values
-
-    def __enter__(self) -> "TrainingCall":
-        """Lock training to this call; a process trains one model at a time.
-
-        Raises:
-            ArgumentError: another call is training in this process.
-        """
-        if not _RUNNING.acquire(blocking=False):
-            raise ArgumentError(f"`bilm.{self.kind}`: another call trains in this process; wait for its end")
-        self.callback(_RUNNING.release)
-        return self
 
 
 def _written(value: object) -> str:

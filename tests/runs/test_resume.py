@@ -16,17 +16,16 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, Fixed, RunState, read_state
+from bilm.run_directory.state import Best, RunState, read_state
 from bilm.training.evaluation import Evaluation, Scorer
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
-from tests.records import RECORDED
+from tests.records import plan
 
 N_STEPS = 14
-FIXED = Fixed(**RECORDED, train_prefix={})
 REGULARIZED = {
     "word_dropout": 0.1,
     "activation_regularization": 0.1,
@@ -83,7 +82,7 @@ class Calls:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
             patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
             patched.setattr("bilm.training.evaluation.Scorer", self._scorer)
-            patched.setattr("bilm.runs.loop._SLICE_TOKENS", 40)
+            patched.setattr("bilm.runs.callbacks._SLICE_TOKENS", 40)
             return bilm.train(
                 *(text, VOCAB, path),
                 **{"options": self.options, "heldout_prefix": self.heldout, "max_steps": N_STEPS, "seed": 5},
@@ -259,7 +258,7 @@ def test_heldout_perplexity_that_is_not_a_number_is_not_the_best(calls, whole, t
 
 
 def test_a_state_that_cannot_be_read_is_not_written():
-    for state in (RunState(FIXED, train_perplexity=math.nan), RunState(FIXED, best=Best(3, math.inf))):
+    for state in (RunState(plan(), train_perplexity=math.nan), RunState(plan(), best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
             state.tensors(())
 
