@@ -1,26 +1,36 @@
-"""The training loop of train and restart: steps, and callbacks after each.
+"""The training loop of train and restart: steps, and callbacks after each, with one reason to change each.
 
 All state that determines the numbers is in `RunState` and saved with every checkpoint, so that a resumed run
-gives the same bits as an uninterrupted one.
+gives the same bits as an uninterrupted one. The order of the callbacks matters: a step is checked and
+recorded; the heldout text is scored; the call is asked whether to stop; and a checkpoint keeps all of that.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import functools
+import math
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from bilm.data import corpus, pipeline, stream
-from bilm.errors import DataError, LostWorkerError
-from bilm.io import background, messages
-from bilm.run_directory import directory
-from bilm.run_directory.state import RunState
-from bilm.runs import callbacks
+from bilm.errors import DataError, DivergenceError, LostWorkerError
+from bilm.io import atomic, background, json, messages
+from bilm.run_directory import directory, records
+from bilm.run_directory.state import Best, RunState
 from bilm.runs.estimate import estimate, tell_size
 from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.reporter import Outcome, TrainingResult
 from bilm.runs.settings import Request
+from bilm.training import evaluation
+from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import Trainer, training_steps
+
+_SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout text
+_WINDOWS_BETWEEN_QUESTIONS = 16  # to several workers, which wait for each other to agree
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +44,7 @@ class Training:
         state: new state, or the state in the checkpoint that the trainer was restored from.
         text: training text.
         heldout: heldout text, or None.
+        log: records of the run; None for a worker that writes none, and for a dry run.
     """
 
     request: Request
@@ -42,6 +53,7 @@ class Training:
     state: RunState
     text: corpus.Text
     heldout: corpus.Text | None
+    log: RunLog | None
 
     def train(self) -> TrainingResult:
         """Train to the end of the schedule or until told to stop, and save a checkpoint at the end.
@@ -56,37 +68,32 @@ class Training:
             LostWorkerError: another worker is gone.
         """
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
-        settings, worker, path = request.settings, trainer.workers.worker, self.run.path
-        tell_size(trainer, path, settings, request.reporter)
-        if settings.dry_run:
+        worker, reporter = trainer.workers.worker, request.reporter
+        tell_size(trainer, run.path, request.settings, reporter)
+        if request.settings.dry_run:
             needed = estimate(trainer, state.plan, state.n_done, self._batches)
             return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=needed)
-        request.reporter.begin(state.plan)
-        stop = callbacks.Stop(trainer.workers, request.should_stop, request.until)
-        with contextlib.ExitStack() as held:
-            held.callback(request.reporter.end)
-            log = None
-            if worker.is_chief:
-                if self._outcome(stop) is None:
-                    record_call(path, request.command, state.step, trainer.seed, trainer.options.to_json())
-                    if request.kind == "train":
-                        record_arguments(path, request.repeated(trainer.seed, trainer.options))
-                log = held.enter_context(contextlib.closing(RunLog(path, state.log_bytes)))
-            checkpoints = callbacks.Checkpoints(
-                run, state, trainer, settings, log, lambda: self._outcome(stop) is not None
-            )
-            try:
-                outcome = self._loop(checkpoints, stop, log)
-            except tf.errors.OpError as error:
-                if worker.n_workers == 1 or messages.is_out_of_memory(error):
-                    raise
-                raise LostWorkerError(
-                    f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
-                    "the remaining workers and start the job again with resume=True"
-                ) from error
+        ending = Ending(self)
+        checkpoints = Checkpoints(self, ending)
+        if self.log is not None and ending.outcome is None:
+            record_call(run.path, request.command, state.step, trainer.seed, trainer.options.to_json())
+            if request.kind == "train":
+                record_arguments(run.path, request.repeated(trainer.seed, trainer.options))
+        reporter.begin(state.plan)
+        try:
+            outcome = self._loop(checkpoints, ending)
+        except tf.errors.OpError as error:
+            if worker.n_workers == 1 or messages.is_out_of_memory(error):
+                raise
+            raise LostWorkerError(
+                f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
+                "the remaining workers and start the job again with resume=True"
+            ) from error
+        finally:
+            reporter.end()
         if worker.is_chief:
-            directory.RunDirectory.open(path).latest(read=False)
-        best, reason = state.best, stop.reason or "another worker was asked to"
+            directory.RunDirectory.open(run.path).latest(read=False)
+        best, reason = state.best, ending.reason or "another worker was asked to"
         return TrainingResult(
             request.save_dir,
             outcome,
@@ -99,31 +106,26 @@ class Training:
             stop_reason=reason if outcome is Outcome.STOPPED else None,
         )
 
-    def _loop(self, checkpoints: callbacks.Checkpoints, stop: callbacks.Stop, log: RunLog | None) -> Outcome:
-        """Take steps until there is an outcome; the order of the callbacks matters, see their module."""
-        state, trainer, text, reporter = self.state, self.trainer, self.text, self.request.reporter
-        heldout = [] if self.heldout is None else [self.heldout]
-        validations = [
-            callbacks.Validation(state, trainer, text, one, log, reporter, stop) for one in heldout
-        ]
-        after_step: list[callbacks.Callback] = [
-            callbacks.Guard(self.run.path, text, trainer, checkpoints),
-            callbacks.Records(state, trainer, self.request.settings, log, reporter),
-            *validations,
-            stop,
+    def _loop(self, checkpoints: "Checkpoints", ending: "Ending") -> Outcome:
+        """Take steps until there is an outcome."""
+        state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
+        validation = Validation(self, ending)
+        callbacks: list[Callback] = [
+            Guard(self, checkpoints),
+            Records(self),
+            validation,
+            ending,
             checkpoints,
         ]
-        worker, report = trainer.workers.worker, None
         try:
-            for validation in validations:
-                validation.at_start()
+            validation.at_start()
             checkpoints.at_start()
             batches = self._batches(state.positions[worker.index] if state.positions else None)
             steps = training_steps(trainer, batches, state.plan.n_steps, state.first_step, state.n_done)
-            while (outcome := self._outcome(stop)) is None:
+            while (outcome := ending.outcome) is None:
                 report = next(steps)
                 state.add(report, trainer.loss_scale)
-                for callback in after_step:
+                for callback in callbacks:
                     callback.after_step(report)
             return outcome
         except DataError as error:  # the text was changed or removed; the steps before are valid
@@ -136,14 +138,16 @@ class Training:
                 "with `bilm restart` on the new one"
             ) from error
 
-    def _outcome(self, stop: callbacks.Stop) -> Outcome | None:
-        """Return the outcome of the call if it has ended, after its last validation; None otherwise."""
-        state, patience = self.state, self.request.settings.patience
-        if not state.must_evaluate and state.n_done >= state.plan.n_steps:
-            return Outcome.FINISHED
-        if not state.must_evaluate and patience is not None and state.n_without_gain >= patience:
-            return Outcome.NO_GAIN
-        return Outcome.STOPPED if stop.is_requested else None
+    def record(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
+        """Write a record, if this worker does."""
+        if self.log is not None:
+            self.log.write(record)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Fields common to all records."""
+        epoch = self.state.n_done / self.state.plan.steps_per_epoch
+        return {"step": self.state.step, "epoch": epoch, "tokens": self.state.n_tokens}
 
     def _batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
         """Read batches of the training text from a position, or from the beginning."""
@@ -164,3 +168,271 @@ class Training:
                 files, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
             )
         )
+
+
+class Callback(Protocol):
+    """Acts after each step."""
+
+    def after_step(self, report: StepReport) -> None:
+        """Act on a step, which the state of the run has counted."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Guard:
+    """Ends a training whose loss or gradient norm is not finite, and saves the text of the step to a file."""
+
+    training: Training
+    checkpoints: "Checkpoints"
+
+    def after_step(self, report: StepReport) -> None:
+        """Check the numbers of a step.
+
+        Raises:
+            DivergenceError: they are not finite.
+        """
+        if report.is_finite or report.is_skipped:
+            return
+        vocabulary, trainer = self.training.text.vocabulary, self.training.trainer
+        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
+        worker = trainer.workers.worker
+        suffix = "" if worker.is_chief else f"-{worker.index}"
+        aside = self.training.run.path / f"diverged-{report.step}{suffix}.txt"
+        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        where = f"; its text is in {aside}" if aside.exists() else ""
+        saved = self.checkpoints.saved
+        raise DivergenceError(
+            f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
+            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
+            f"{trainer.options.learning_rate:g}"
+            + ("" if saved is None else f"; the last checkpoint is {saved}")
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Records:
+    """Records the means of the steps and histograms of the weights, and reports every step."""
+
+    training: Training
+
+    def after_step(self, report: StepReport) -> None:
+        """Write a record or histograms if they are due.
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        training, state, settings = self.training, self.training.state, self.training.request.settings
+        is_due = report.n_done % settings.log_every == 0 or report.n_done == report.n_steps
+        if is_due and state.meter.n_steps:
+            sampled = training.trainer.options.use_sampling
+            training.record(records.TrainRecord.of(state.meter, **training.progress, sampled=sampled))
+            state.meter = Meter()
+        every = settings.histograms_every
+        if every and report.n_done % every == 0 and training.log is not None:
+            training.log.write_histograms(report.step, training.trainer.model.named_weights())
+        training.request.reporter.step(report)
+
+
+class Ending:
+    """Decides when the call ends: at its last step, without gain, on request, or as its time is nearly over.
+
+    Attributes:
+        reason: reason of this worker to stop, or None.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._is_stopping = False
+        self.reason: str | None = None
+        self._last_question: float | None = None  # the first step, which is compiled, does not count
+        self._longest_pause = 0.0  # between two questions: a step, a save or both
+
+    def after_step(self, report: StepReport) -> None:  # noqa: ARG002
+        """Ask whether to stop."""
+        self.should_stop()
+
+    def should_stop(self) -> bool:
+        """Return true if this worker or another should stop: on request, or because its time is nearly over.
+
+        The margin before the deadline is the longest time between two questions so far.
+        """
+        now, request = time.monotonic(), self._training.request
+        self._longest_pause = max(self._longest_pause, now - (self._last_question or now))
+        self._last_question = now
+        if request.should_stop():
+            self.reason = self.reason or "was asked to"
+        if now + self._longest_pause >= request.until:
+            self.reason = self.reason or "the time allowed by `max_time` is nearly over"
+        self._is_stopping = self._training.trainer.workers.any(self.reason is not None)
+        return self._is_stopping
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Outcome of the call if it ends, after its last validation unless stopped; None otherwise."""
+        state, patience = self._training.state, self._training.request.settings.patience
+        if not state.must_evaluate and state.n_done >= state.plan.n_steps:
+            return Outcome.FINISHED
+        if not state.must_evaluate and patience is not None and state.n_without_gain >= patience:
+            return Outcome.NO_GAIN
+        return Outcome.STOPPED if self._is_stopping else None
+
+
+class Stopped(Exception):  # noqa: N818 - ends a validation, is not an error
+    """A stop was requested during a validation."""
+
+
+class Validation:
+    """Scores the heldout text, and a slice of the training text.
+
+    A validation that is stopped is repeated by the call that resumes.
+    """
+
+    def __init__(self, training: Training, ending: Ending) -> None:
+        self._training, self._ending = training, ending
+        self._n_windows = 0
+
+    def at_start(self) -> None:
+        """Score the text if the interrupted call was stopped before it had."""
+        heldout = self._training.heldout
+        if heldout is not None and self._training.state.must_evaluate:
+            self._validate(heldout)
+
+    def after_step(self, report: StepReport) -> None:
+        """Score the text if a validation is due.
+
+        Raises:
+            CheckpointError: the record cannot be written.
+            DataError: a text has changed since it was counted.
+        """
+        state, is_last = self._training.state, report.n_done == report.n_steps
+        if self._training.heldout is not None:
+            state.must_evaluate = is_last or report.n_done % state.plan.n_steps_to_validation == 0
+            self.at_start()
+
+    def _validate(self, heldout: corpus.Text) -> None:
+        """Score the texts and record the result, unless stopped."""
+        training, state, started = self._training, self._training.state, time.monotonic()
+        try:
+            scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
+            train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
+        except Stopped:
+            return
+        # Workers on different hardware may differ in the last bits.
+        perplexity = training.trainer.workers.mean(scored.perplexities.perplexity)
+        is_best = math.isfinite(perplexity) and (state.best is None or perplexity < state.best.perplexity)
+        if is_best:
+            state.best = Best(state.step, perplexity)
+        state.n_without_gain = 0 if is_best else state.n_without_gain + 1
+        state.must_evaluate = False
+        record = records.HeldoutRecord(
+            **training.progress,
+            **scored.perplexities._replace(perplexity=perplexity)._asdict(),
+            train_perplexity=train_slice.perplexities.perplexity,
+            best=is_best,
+            seconds=time.monotonic() - started,
+            time=time.time(),
+        )
+        training.record(record)
+        training.request.reporter.heldout(record)
+
+    @functools.cached_property
+    def _scorer(self) -> evaluation.Scorer:
+        return evaluation.Scorer(self._training.trainer.model, self._training.text.vocabulary)
+
+    @functools.cached_property
+    def _train_slice(self) -> list[stream.Sentences]:
+        """Sentences at equal distances in the training text."""
+        text = self._training.text
+        return [*text.sentences(every=-(-text.counts.n_tokens // _SLICE_TOKENS))]
+
+    def _score(self, parts: Iterable[stream.Sentences], n_tokens: int) -> evaluation.Evaluation:
+        """Score a text of about `n_tokens` tokens, and report the progress.
+
+        Raises:
+            Stopped: a stop was requested.
+        """
+        self._training.request.reporter.scored(0, n_tokens)
+        return self._scorer.evaluate(parts, functools.partial(self._on_window, n_tokens))
+
+    def _on_window(self, n_tokens: int, n_scored: int) -> None:
+        self._training.request.reporter.scored(n_scored, n_tokens)
+        self._n_windows += 1
+        is_alone = self._training.trainer.workers.worker.n_workers == 1
+        if (is_alone or self._n_windows % _WINDOWS_BETWEEN_QUESTIONS == 0) and self._ending.should_stop():
+            raise Stopped
+
+
+class Checkpoints:
+    """Saves checkpoints: when they are due, after the best validation, and at the end.
+
+    Attributes:
+        saved: prefix of the last checkpoint saved, or None.
+    """
+
+    def __init__(self, training: Training, ending: Ending) -> None:
+        self._training, self._ending = training, ending
+        self.saved: Path | None = None
+        self._saved_at = self._point
+        self._last_save = time.monotonic()
+
+    @property
+    def _point(self) -> tuple[int, bool]:
+        """Point in the course of the run, which differs from the saved one if there is something to save."""
+        return self._training.state.n_done, self._training.state.must_evaluate
+
+    def at_start(self) -> None:
+        """Save after a validation before the first step, see `Validation.at_start`."""
+        self.after_step(None)
+
+    def after_step(self, report: StepReport | None) -> None:
+        """Save if a checkpoint is due, the validation was the best so far, or the call ends.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be written.
+        """
+        best = self._training.state.best
+        is_best = best is not None and best.step == self._training.state.step
+        if self._point != self._saved_at and (self._ending.outcome or is_best or self._is_due()):
+            self.save(report)
+
+    def _is_due(self) -> bool:
+        every = self._training.request.settings.save_every
+        if isinstance(every, int):
+            return self._training.state.n_done % every == 0
+        minutes = float(every.removesuffix("m"))
+        return self._training.trainer.workers.any(time.monotonic() - self._last_save >= 60 * minutes)
+
+    def save(self, report: StepReport | None) -> None:
+        """Gather the state of all workers; the chief writes it as a checkpoint. Does nothing if it is saved.
+
+        Args:
+            report: report of the last step; None before the first step of the call.
+
+        Raises:
+            CheckpointError: the checkpoint cannot be written.
+        """
+        if self._point == self._saved_at:
+            return
+        training, state, trainer = self._training, self._training.state, self._training.trainer
+        if report is not None:
+            after = report.batch.position
+            position = dataclasses.asdict(stream.Position(after.place, [*after.rows]))
+            gathered = trainer.workers.gather_json(position)
+            state.positions = [json.JsonObject("", values).read_as(stream.Position) for values in gathered]
+        lstm_states = trainer.workers.gather_states(trainer.states)
+        self._last_save, self._saved_at = time.monotonic(), self._point
+        if training.log is not None:
+            state.log_bytes = training.log.sync()
+            best = None if state.best is None else state.best.step
+            training.run.save(
+                trainer.model,
+                trainer.optimizer,
+                state.step,
+                state.train_perplexity,
+                state.tensors(lstm_states),
+                obsolete=training.run.obsolete(
+                    training.request.settings.keep, state.first_step, state.step, {best}
+                ),
+            )
+            training.log.require_in_place()  # the directory may have been moved while saving
+        self.saved = training.run.index.prefix(state.step)

@@ -18,6 +18,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, SoftmaxBiasInit, plan, recipes
 from bilm.run_directory import directory, files, records
 from bilm.run_directory.state import RunState, read_lstm_states
+from bilm.runs.log import RunLog
 from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import Request
@@ -111,7 +112,8 @@ def run(
             held.callback(run.discard_unsaved)
         elif writes:
             run.take_over(vocabulary)
-        return Training(request, run, trainer, state, text, heldout).train()
+        log = held.enter_context(contextlib.closing(RunLog(path, state.log_bytes))) if writes else None
+        return Training(request, run, trainer, state, text, heldout, log).train()
 
 
 @contextlib.contextmanager

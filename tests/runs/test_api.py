@@ -233,7 +233,7 @@ def test_time_of_the_first_step_is_no_margin_before_the_end(tmp_path, monkeypatc
         now += 100.0 if report.step == 1 else 1.0
 
     clock = types.SimpleNamespace(monotonic=lambda: now, time=time.time)
-    monkeypatch.setattr("bilm.runs.callbacks.time", clock)
+    monkeypatch.setattr("bilm.runs.loop.time", clock)
     monkeypatch.setattr("bilm.runs.settings.time", clock)
     reporter = bilm.Reporter()
     reporter.step = tell

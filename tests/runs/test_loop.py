@@ -62,7 +62,7 @@ def test_checkpoint_gets_its_data_then_its_index_then_its_name(tmp_path, monkeyp
 def test_training_stops_before_a_step_that_would_pass_the_time_allowed(tmp_path, monkeypatch):
     now = [1000.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
-    monkeypatch.setattr("bilm.runs.callbacks.time", clock)
+    monkeypatch.setattr("bilm.runs.loop.time", clock)
     monkeypatch.setattr("bilm.runs.settings.time", clock)
 
     def take_ten_seconds(report):

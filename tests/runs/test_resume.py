@@ -82,7 +82,7 @@ class Calls:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
             patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
             patched.setattr("bilm.training.evaluation.Scorer", self._scorer)
-            patched.setattr("bilm.runs.callbacks._SLICE_TOKENS", 40)
+            patched.setattr("bilm.runs.loop._SLICE_TOKENS", 40)
             return bilm.train(
                 *(text, VOCAB, path),
                 **{"options": self.options, "heldout_prefix": self.heldout, "max_steps": N_STEPS, "seed": 5},
