@@ -23,6 +23,7 @@ from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
 from bilm.run_directory.records import CALLS_FILE, METRICS_FILE
+from bilm.training.optimizers import TrainingOptimizer, Variables
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
 from bilm.weights import distribution, hdf5_file, names, transfer
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
@@ -254,7 +255,7 @@ class RunDirectory:
     def restore(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer | None = None,
+        optimizer: TrainingOptimizer | None = None,
         checkpoint: CheckpointFile | None = None,
     ) -> int:
         """Load model and optimizer from a checkpoint.
@@ -281,7 +282,7 @@ class RunDirectory:
     def save(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
+        optimizer: TrainingOptimizer,
         step: int,
         train_perplexity: float,
         extras: Mapping[str, tf.Tensor] | None = None,
@@ -304,8 +305,8 @@ class RunDirectory:
         prefix = self.index.prefix(step)
         with self._written():
             self._keep_options()
-            variables, extras = model.named_weights(), {**(extras or {}), **state.slots(optimizer)}
-            sums = state.accumulators(optimizer, variables)
+            variables, extras = model.named_weights(), {**(extras or {}), **optimizer.slots()}
+            sums = optimizer.accumulators(variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)
         return prefix
@@ -491,8 +492,8 @@ class RunModel(distribution.StoredModel):
 
     def restore_optimizer(
         self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: state.Variables,
+        optimizer: TrainingOptimizer,
+        variables: Variables,
         remapping: transfer.Remapping | None = None,
     ) -> None:
         """Load the state of an optimizer from the checkpoint; warns if it has no such state.

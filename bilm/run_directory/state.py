@@ -3,25 +3,22 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
 from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json import Count, JsonObject, parse_json
 from bilm.models.encoder import States
 from bilm.options.plan import Plan
 from bilm.run_directory.records import WRITER, warn_of_unknown
-from bilm.training import optimizers
 from bilm.training.meter import LossScale, Meter, StepReport
+from bilm.training.optimizers import TrainingOptimizer, Variables
 from bilm.weights import transfer
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
-
-Variables = Mapping[str, keras.Variable]
 
 _LOG = logging.getLogger(__name__)
 _STATE = "bilm/run_state"
@@ -170,26 +167,8 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
     return tf.nest.pack_sequence_as(like, arrays)
 
 
-def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
-    """Return Adagrad's accumulators by the names of their variables; empty for other optimizers."""
-    if not isinstance(optimizer, optimizers.Adagrad):
-        return {}
-    return {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-
-
-def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the state of an optimizer by its names in a checkpoint; empty for Adagrad."""
-    if isinstance(optimizer, optimizers.Adagrad):
-        return {}
-    return {  # by the end of the path, since a scope may surround the optimizer, and a number, to be unique
-        f"bilm/optimizer/{i}/{'/'.join(variable.path.split('/')[-2:])}": variable
-        for i, variable in enumerate(optimizer.variables)
-        if variable is not optimizer._learning_rate
-    }
-
-
 def restore_optimizer(
-    optimizer: keras.optimizers.Optimizer,
+    optimizer: TrainingOptimizer,
     variables: Variables,
     checkpoint: CheckpointFile,
     names: Sequence[WeightName],
@@ -202,26 +181,25 @@ def restore_optimizer(
         variables: variables of the model, by bilm's names.
         checkpoint: checkpoint of the same model.
         names: names of the model's weights.
-        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad
-            and Muon, the state of each word moves to its new row; the moments of new words are zero.
+        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. The
+            moments of each word move to its new row; an optimizer with other state starts from scratch.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
         WeightsError: the state does not fit the model.
     """
-    state, arrays = accumulators(optimizer, variables) or slots(optimizer), {}
-    if isinstance(optimizer, optimizers.Adagrad):
+    accumulators = optimizer.accumulators(variables)
+    state, arrays = accumulators or optimizer.slots(), {}
+    moments = {} if remapping is None else optimizer.moments(variables)
+    if accumulators:
         arrays = checkpoint.accumulators(names)
-        if remapping is not None:
-            arrays = remapping.accumulators(arrays)
-    elif remapping is None or isinstance(optimizer, optimizers.Muon):
-        if all(checkpoint.shape(name) is not None for name in state):
-            arrays = {name: checkpoint.numbers(name) for name in state}
-        if arrays and remapping is not None:
-            keys = {id(variable): name for name, variable in state.items()}
-            for word_array in variables.keys() & set(transfer.WORD_ARRAYS):
-                key = keys[id(optimizer.moment(variables[word_array]))]
-                arrays[key] = remapping.rows(arrays[key], 0.0)
+    elif (remapping is None or moments) and all(checkpoint.shape(name) is not None for name in state):
+        arrays = {name: checkpoint.numbers(name) for name in state}
+    if arrays and remapping is not None:
+        keys = {id(variable): key for key, variable in state.items()}
+        for name in moments.keys() & set(transfer.WORD_ARRAYS):
+            key = keys[id(moments[name])]
+            arrays[key] = remapping.rows(arrays[key], optimizer.first_moment)
     if arrays:
         transfer.set_weights(state, arrays, checkpoint.prefix)
         return

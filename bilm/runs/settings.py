@@ -7,9 +7,9 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json
@@ -145,13 +145,46 @@ class TrainingSettings:
         return settings
 
 
+class TrainingArguments(TypedDict, total=False):
+    """Keyword arguments of `bilm.train` and `bilm.restart` for `TrainingSettings.of`; None for a default."""
+
+    n_epochs: int | None
+    batch_size: int | None
+    n_train_tokens: int | None
+    learning_rate: float | None
+    dropout: float | None
+    accumulate: int | None
+    optimizer: str | None
+    warmup_steps: int | None
+    learning_rate_decay: str | None
+    precision: str | None
+    weight_decay: float | None
+    changes: Mapping[str, Any] | None
+    heldout_prefix: PathLike | Iterable[PathLike] | None
+    eval_every: int | str | None
+    patience: int | None
+    save_every: int | str | None
+    keep: int | None
+    max_steps: int | None
+    max_time: float | str | None
+    resume: bool | None
+    dry_run: bool | None
+    seed: int | None
+    shuffle: bool | None
+    shuffle_buffer: int | None
+    n_gpus: int | None
+    jit: bool | None
+    log_every: int | None
+    histograms_every: int | None
+
+
 _READ_BY: Mapping[str, Callable[[Any], Any]] = {
     **{"save_every": steps_or_minutes, "eval_every": steps_or_epoch, "max_time": seconds}
 }
 HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if entry.flag)
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
-ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
+ARGUMENTS = tuple(TrainingArguments.__annotations__)
 """Names of the keyword arguments of `TrainingSettings.of`."""
 
 

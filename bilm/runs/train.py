@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json
@@ -11,7 +11,7 @@ from bilm.options.file import choose_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.prepare import run
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import Request
+from bilm.runs.settings import Request, TrainingArguments
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
@@ -37,7 +37,7 @@ def train(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Unpack[TrainingArguments],
 ) -> TrainingResult:
     """Train a language model from text.
 
@@ -117,7 +117,7 @@ def restart(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.of`
+    **settings: Unpack[TrainingArguments],
 ) -> TrainingResult:
     """Continue training a model.
 
