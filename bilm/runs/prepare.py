@@ -112,7 +112,11 @@ def run(
             held.callback(run.discard_unsaved)
         elif writes:
             run.take_over(vocabulary)
-        log = held.enter_context(contextlib.closing(RunLog(path, state.log_bytes))) if writes else None
+        log = (
+            held.enter_context(contextlib.closing(RunLog(path, state.log_bytes, state.step)))
+            if writes
+            else None
+        )
         return Training(request, run, trainer, state, text, heldout, log).train()
 
 

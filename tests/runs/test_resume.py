@@ -152,6 +152,31 @@ def test_records_after_the_last_checkpoint_are_written_again(calls, whole, tmp_p
     assert differences(numbers(path), whole) == []
 
 
+def shown_steps(path, tag):
+    """Steps of a scalar that TensorBoard shows: a start removes all from its step on."""
+    steps = []
+    for file in sorted(path.glob("events.out.tfevents.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            if event.session_log.status == tf.compat.v1.SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps += [event.step for value in event.summary.value if value.tag == tag]
+    return steps
+
+
+def test_killed_call_leaves_no_events_twice(calls, whole, tmp_path):
+    def kill():
+        raise RuntimeError("killed")
+
+    path = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="killed"):
+        calls.train(path, meanwhile=kill)
+    assert shown_steps(path, "train/loss") == [3, 6] and newest_state(path).step == 5
+    assert calls.train(path, resume=True).outcome == "finished"
+    assert differences(numbers(path), whole) == []
+    assert shown_steps(path, "train/loss") == [3, 6, 9, 12, 14]
+    assert shown_steps(path, "heldout/perplexity") == [5, 10, 14]
+
+
 def test_torn_checkpoint_is_passed_over(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
     calls.train(path, 12)
