@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec, Self, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -95,7 +95,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """Make a public function check the kinds of its arguments, which are those of its annotations.
 
     An argument of another kind is an `ArgumentError` that names it. A boolean is no number, and an empty
-    string no path. Iterables are left to the function, which reads their items.
+    string no path. Iterables and `**arguments` are left to the function, which reads
+    their items.
     """
     signature = inspect.signature(function)
 
@@ -122,7 +123,7 @@ _WORDS: dict[type, str] = {
 def _require_kind(name: str, value: object, annotation: Any) -> None:  # noqa: ANN401
     is_union = get_origin(annotation) in (Union, UnionType)
     kinds = [get_origin(kind) or kind for kind in (get_args(annotation) if is_union else [annotation])]
-    if not {Any, Iterable, Sequence}.isdisjoint(kinds):
+    if not {Any, Iterable, Sequence, Unpack}.isdisjoint(kinds):
         return
     is_path = os.PathLike in kinds
     if any(_fits(value, kind) for kind in kinds) and not (is_path and value == ""):

@@ -4,11 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-# What a checkpoint of a call has recorded, all but the text.
-RECORDED: dict[str, Any] = {
-    **{"command": "train", "options": {}, "seed": 7, "shuffle": True, "shuffle_buffer": 9, "n_gpus": 1},
-    **{"jit": False, "log_every": 3, "workers": 1, "xla": True},
-}
+from bilm.options import PRESETS
+from bilm.options.plan import Plan
+
+
+def plan(**changes: Any) -> Plan:
+    """The plan of a call."""
+    values: dict[str, Any] = {
+        **{"command": "train", "options": PRESETS["tiny"], "train_prefix": {}, "seed": 7, "shuffle": True},
+        **{"shuffle_buffer": 9, "n_gpus": 1, "jit": False, "log_every": 3, "workers": 1, "xla": True},
+        **{"n_steps": 100, "steps_per_epoch": 50},
+    }
+    return Plan(**values | changes)
 
 
 def train_line(step: Any, **changes: Any) -> dict[str, Any]:

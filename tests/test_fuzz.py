@@ -9,7 +9,6 @@ HDF5 itself was never seen to crash on damaged bytes. It loops for ever on some 
 length, which no reader of ours asks for.
 """
 
-import dataclasses
 import gzip
 import json
 import lzma
@@ -35,7 +34,7 @@ from bilm.options import Options
 from bilm.options.options_file import load_inference_options, load_options, toml_lines
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_calls
-from bilm.run_directory.state import Best, Fixed, RunState, read_state
+from bilm.run_directory.state import Best, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import check_vocabulary
@@ -47,7 +46,7 @@ from tests.distributed import model_files, write_zip
 from tests.fuzzing import damaged_hdf5, damaged_json, damaged_text, read_damaged, with_inputs
 from tests.helpers import FILES, TRAIN, VOCAB, invoke, small_options
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
-from tests.records import RECORDED, call_line, heldout_line, train_line
+from tests.records import call_line, heldout_line, plan, train_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 
@@ -117,7 +116,7 @@ RECORD = corpus_record(count_corpus([TRAIN], Vocabulary(VOCAB)))
 def _read_record(place):
     state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None
-    counts = recorded_counts(state.settings.train_prefix)
+    counts = recorded_counts(state.plan.train_prefix)
     assert counts.oov_rate >= 0
     # The checksum of a file that is as old and as large as it was is compared when it is read.
     assert [shard.size for shard in same_shards(counts.shards, [TRAIN])] == [RECORD["shards"][0]["size"]]
@@ -126,12 +125,12 @@ def _read_record(place):
 def _read_state(place):
     state = read_state(_checkpoint((place / "state").read_bytes()))
     assert state is not None and isinstance(state.step, int)
-    assert read_state(_checkpoint(json.dumps(dataclasses.asdict(state)))) is not None
+    assert read_state(_checkpoint(json.dumps(state.to_json()))) is not None
 
 
 ROWS = [None, Unfinished("the cat sat", 2)]
 STATE = RunState(
-    Fixed(**RECORDED, train_prefix=RECORD),
+    plan(train_prefix=RECORD),
     n_done=3,
     n_tokens=9,
     positions=[Position(Place(1, 0, 1, 2, 3, 4), ROWS)],
@@ -236,7 +235,7 @@ READERS = {
         [_read_metrics],
     ),
     "calls": (damaged_json("calls.jsonl", call_line()), [lambda place: read_calls(place / "calls.jsonl")]),
-    "state": (damaged_json("state", dataclasses.asdict(STATE)), [_read_state, _read_record]),
+    "state": (damaged_json("state", STATE.to_json()), [_read_state, _read_record]),
 } | {
     f"{name}, {'bytes' if of_bytes else 'content'}": (damaged_hdf5(*what, of_bytes=of_bytes), reads)
     for name, (what, reads) in HDF5.items()

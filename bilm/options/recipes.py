@@ -5,8 +5,8 @@ small text is read, the more dropout is needed. The values were measured, see ``
 """
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.options.hyper_parameters import Options
@@ -69,42 +69,30 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
 }
 
 
-class TrainingPlan(NamedTuple):
-    """Size of a planned training run.
-
-    Attributes:
-        n_tokens: tokens of the training text.
-        n_passes: passes over the text.
-        n_steps: updates.
-    """
-
-    n_tokens: int
-    n_passes: float
-    n_steps: int
-
-
 def require_recipe(recipe: str | None) -> None:
     """Raise an `OptionsError` unless the name is in `RECIPES`, or None."""
     if recipe not in (None, *RECIPES):
         raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
 
 
-def choose(plan: TrainingPlan) -> Recipe:
+def choose(n_tokens: int, n_passes: float) -> Recipe:
     """Return the recipe for a text and a number of passes over it."""
-    if plan.n_passes <= 1.5:
+    if n_passes <= 1.5:
         return Recipe.ONE_PASS
-    if plan.n_passes <= _MOST_OF_SEVERAL or plan.n_tokens >= 100_000_000:
+    if n_passes <= _MOST_OF_SEVERAL or n_tokens >= 100_000_000:
         return Recipe.SEVERAL_PASSES
     return Recipe.MANY_PASSES
 
 
 def complete(
     options: Options,
-    plan: TrainingPlan,
     explicit: Collection[str] = (),
     *,
+    n_tokens: int,
+    n_passes: float,
+    n_steps: int,
     recipe: str | None = None,
-    begun: Mapping[str, Any] | None = None,
+    begun: Options | None = None,
     has_ended: bool | None = None,
 ) -> tuple[Options, str]:
     """Fill in what depends on the size of the run; return the options, and a line that says why or "".
@@ -114,25 +102,28 @@ def complete(
 
     Args:
         options: options of the model.
-        plan: size of the run; determines recipe, warm-up and dropout.
         explicit: keys set by the user, which keep their values. ``optimizer`` stands for all of `SCHEDULE`.
+        n_tokens: tokens of the training text.
+        n_passes: passes over the text.
+        n_steps: updates.
         recipe: name in `RECIPES`; None for no other recipe than that of the options.
-        begun: object of the ``options.json`` of an interrupted call, whose values are kept; None to start.
+        begun: options of an interrupted call, whose values are kept; None to start.
         has_ended: None for a new model; true if the learning rate had already decayed to its end on the same
             text. It is then limited to a sixth of the recipe's, since the full rate would undo part of the
             training.
     """
     values: dict[str, Any] = {}
     if recipe is not None:
-        values = _of_recipe(options, choose(plan) if recipe == AUTO else Recipe(recipe), plan)
+        chosen = choose(n_tokens, n_passes) if recipe == AUTO else Recipe(recipe)
+        values = _of_recipe(options, chosen, n_tokens, n_passes, n_steps)
     elif has_ended is not None and options.recipe not in (None, Recipe.BILM_TF):
         highest = round(_rate(options) / 6, 5) if has_ended else math.inf
         values = {
-            "warmup_steps": _warmup_steps(plan.n_steps),
+            "warmup_steps": _warmup_steps(n_steps),
             "learning_rate": min(options.step_size, highest),
         }
     if begun is not None:
-        values = {key: begun[key] for key in values if key in begun}
+        values = {key: getattr(begun, key) for key in values}
     kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
     for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
@@ -148,19 +139,21 @@ def complete(
         return completed, line + "same text; set `learning_rate` for another"
     shown = {key: completed.to_json()[key] for key in _SHOWN}
     return completed, (
-        f"recipe: {values['recipe'].value} ({plan.n_passes:.1f} passes over {plan.n_tokens:,} tokens): "
+        f"recipe: {values['recipe'].value} ({n_passes:.1f} passes over {n_tokens:,} tokens): "
         + ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
     )
 
 
-def _of_recipe(options: Options, recipe: Recipe, plan: TrainingPlan) -> dict[str, Any]:
+def _of_recipe(
+    options: Options, recipe: Recipe, n_tokens: int, n_passes: float, n_steps: int
+) -> dict[str, Any]:
     """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
-        values["warmup_steps"] = _warmup_steps(plan.n_steps)
+        values["warmup_steps"] = _warmup_steps(n_steps)
     if recipe is Recipe.MANY_PASSES:  # the more passes over a small text, the more it is memorised
-        passes = plan.n_passes / math.sqrt(max(plan.n_tokens / _DROPOUT_TOKENS, 1.0))
+        passes = n_passes / math.sqrt(max(n_tokens / _DROPOUT_TOKENS, 1.0))
         first, last = _DROPOUT_RISES
         share = math.log(max(passes, first) / first) / math.log(last / first)
         values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)

@@ -22,6 +22,7 @@ from bilm.io import PathLike, atomic, messages, run_files
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
+from bilm.training.optimizers import TrainingOptimizer, Variables
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, names, transfer
 from bilm.weights.arrays import Arrays
@@ -258,7 +259,7 @@ class RunDirectory:
     def restore(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer | None = None,
+        optimizer: TrainingOptimizer | None = None,
         checkpoint: CheckpointFile | None = None,
     ) -> int:
         """Load model and optimizer from a checkpoint.
@@ -285,7 +286,7 @@ class RunDirectory:
     def save(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
+        optimizer: TrainingOptimizer,
         step: int,
         train_perplexity: float,
         extras: Mapping[str, tf.Tensor] | None = None,
@@ -308,8 +309,8 @@ class RunDirectory:
         prefix = self.index.prefix(step)
         with self._written():
             self._keep_options()
-            variables, extras = model.named_weights(), {**(extras or {}), **state.slots(optimizer)}
-            sums = state.accumulators(optimizer, variables)
+            variables, extras = model.named_weights(), {**(extras or {}), **optimizer.slots()}
+            sums = optimizer.accumulators(variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
             self.index.make_newest(step, obsolete)
         return prefix
@@ -376,6 +377,43 @@ class RunModel(distribution.StoredModel):
         """
         return self.run.choose(self.which)
 
+    @classmethod
+    def interrupted(cls, path: Path, command: str, in_place: bool = False) -> "RunModel | None":
+        """Return the newest checkpoint of a call to resume; None if there is no checkpoint.
+
+        Args:
+            path: run directory.
+            command: ``train`` or ``restart``.
+            in_place: true for a restart in the directory of its run, which resumes only a restart.
+
+        Raises:
+            BilmError: as `RunDirectory.open` and `RunDirectory.latest`, or another command wrote the
+                checkpoint.
+        """
+        if not files.CheckpointIndex(path).exists():
+            return None
+        model = cls(path)
+        record = state.recorded(model.checkpoint)
+        writer = record and record.section("settings").take("command", str, None)
+        if writer == command or (record and writer is None):
+            return model
+        if in_place:
+            return None
+        by = "by bilm-tf" if record is None else f"by bilm {writer}"
+        raise CheckpointError(
+            f"{model.source}: written {by}, not by the bilm {command} that is to be resumed; "
+            "`bilm restart` continues from it"
+        )
+
+    @cached_property
+    def run_state(self) -> state.RunState:
+        """Training state of the checkpoint.
+
+        Raises:
+            CheckpointError: the state cannot be read.
+        """
+        return state.read_state(self.checkpoint)
+
     @property
     def weight_file(self) -> CheckpointFile:
         """Checkpoint of the model."""
@@ -441,8 +479,8 @@ class RunModel(distribution.StoredModel):
 
     def restore_optimizer(
         self,
-        optimizer: keras.optimizers.Optimizer,
-        variables: state.Variables,
+        optimizer: TrainingOptimizer,
+        variables: Variables,
         remapping: transfer.Remapping | None = None,
     ) -> None:
         """Load the state of an optimizer from the checkpoint; warns if it has no such state.

@@ -154,7 +154,7 @@ def require_replaceable(
         overwrite: allow replacing a run of bilm with checkpoints.
         vocabulary: vocabulary of the new run. A user's file with exactly these bytes is kept, and stays the
             user's.
-        inputs: files that the call reads.
+        inputs: files and run directories that the call reads.
 
     Returns:
         Name of the user's vocabulary file, if there is one.
@@ -165,15 +165,13 @@ def require_replaceable(
     present = {file.name: file for file in run_files.run_files(path) if file.name != run_files.LOCK_FILE}
     is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
-        way = (
-            "replace it with `bilm train` and overwrite=True"
-            if is_ours
-            else f"remove it (it has no {run_files.MARK_FILE})"
-        )
+        way = "replace it with overwrite=True" if is_ours else f"remove it (it has no {run_files.MARK_FILE})"
         raise CheckpointError(
             f"{path}: already holds a run; continue it with `bilm restart`, give another directory, or {way}"
         )
     existing = [file for file in inputs if file.exists()]
+    if path.exists() and any(map(path.samefile, existing)):
+        raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
     read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
     users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
     text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]

@@ -3,29 +3,27 @@
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from bilm.backend.keras_backend import keras
 from bilm.data.stream import Position
 from bilm.errors import CheckpointError
 from bilm.io.json_objects import Count, JsonObject, parse_json
 from bilm.models.encoder import States
+from bilm.options.plan import Plan
 from bilm.run_directory.records import WRITER, warn_of_unknown
-from bilm.training import optimizers
-from bilm.training.meter import LossScale, Meter
+from bilm.training.meter import LossScale, Meter, StepReport
+from bilm.training.optimizers import TrainingOptimizer, Variables
 from bilm.weights import transfer
 from bilm.weights.checkpoint_file import CheckpointFile
 from bilm.weights.names import WeightName
 
-Variables = Mapping[str, keras.Variable]
-
 _LOG = logging.getLogger(__name__)
 _STATE = "bilm/run_state"
-_REQUIRED = ("first_step", "n_done", "positions", "log_bytes")
-"""Keys of `RunState` that cannot have their defaults in a call that is resumed; a version may add others."""
+_REQUIRED = ("settings", "first_step", "n_done", "positions", "log_bytes")
+"""Keys that cannot have their defaults in a call that is resumed; a version may add others."""
 _LSTM = "bilm/lstm_state"
 
 
@@ -37,45 +35,12 @@ class Best:
     perplexity: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fixed:
-    """Settings that determine the numbers of a call and may not change when it is resumed.
-
-    Attributes:
-        command: ``train`` or ``restart``.
-        options: options as in ``options.json``, without ``n_epochs``, which only sets the end, and with
-            ``n_steps`` if the learning rate depends on it.
-        train_prefix: record of the text, see `bilm.data.corpus.corpus_record`.
-        heldout_prefix: record of the heldout text, or None.
-        eval_every: as in the settings of the call; None without a heldout text.
-        seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
-        workers: number of processes.
-        xla: true if XLA compiles the LSTM, which affects the last bits of the results.
-        freeze: part of the model that is not trained, or None.
-    """
-
-    command: str
-    options: Mapping[str, Any]
-    train_prefix: Mapping[str, Any]
-    heldout_prefix: Mapping[str, Any] | None = None
-    eval_every: int | str | None = None
-    seed: Count
-    shuffle: bool
-    shuffle_buffer: Count
-    n_gpus: Count
-    jit: bool
-    log_every: Count
-    workers: Count
-    xla: bool
-    freeze: str | None = None
-
-
 @dataclasses.dataclass
 class RunState:
     """State of a training run.
 
     Attributes:
-        settings: see `Fixed`.
+        plan: plan of the call; under the key ``settings`` in a checkpoint.
         first_step: training steps of the model when the call began.
         n_done: steps of the call so far.
         n_tokens: targets of the call so far, in one direction.
@@ -89,7 +54,7 @@ class RunState:
         loss_scale: loss scale of float16, or None.
     """
 
-    settings: Fixed
+    plan: Plan
     first_step: Count = 0
     n_done: Count = 0
     n_tokens: Count = 0
@@ -107,6 +72,25 @@ class RunState:
         """Training steps of the model."""
         return self.first_step + self.n_done
 
+    def add(self, report: StepReport, loss_scale: LossScale | None) -> None:
+        """Count a step.
+
+        Args:
+            report: report of the step; the numbers of a skipped step are meaningless and left out.
+            loss_scale: loss scale after the step, or None.
+        """
+        self.n_done, self.n_tokens = report.n_done, self.n_tokens + report.n_tokens
+        self.loss_scale = loss_scale
+        if not report.is_skipped:
+            self.train_perplexity = report.perplexity
+            self.meter.add(report)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that a checkpoint stores, see `read_state`."""
+        values = {**dataclasses.asdict(self), "settings": self.plan.to_json(), "written_by": WRITER}
+        del values["plan"]
+        return values
+
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
         """Return the tensors that a checkpoint stores for this state.
 
@@ -117,7 +101,7 @@ class RunState:
             CheckpointError: the state would not be readable when the run is resumed.
         """
         try:
-            text = json.dumps({"written_by": WRITER, **dataclasses.asdict(self)}, allow_nan=False)
+            text = json.dumps(self.to_json(), allow_nan=False)
         except (ValueError, TypeError) as error:
             raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
         leaves = tf.nest.flatten(states)
@@ -151,7 +135,8 @@ def read_state(checkpoint: CheckpointFile) -> RunState:
     """
     top = recorded(checkpoint) or JsonObject("", None)
     writer = top.take("written_by", str, "an earlier version")
-    state = top.read_as(RunState)
+    plan = Plan.read(top.section("settings")) if "settings" in top.values else None
+    state = top.read_as(RunState, plan=plan)
     if problems := top.problems + [f"{key}: missing" for key in _REQUIRED if key not in top.values]:
         raise CheckpointError(
             f"{checkpoint.prefix}: its training state was written by {writer} and cannot be read by {WRITER} "
@@ -182,26 +167,8 @@ def read_lstm_states(checkpoint: CheckpointFile, like: tuple[States, ...]) -> tu
     return tf.nest.pack_sequence_as(like, arrays)
 
 
-def accumulators(optimizer: keras.optimizers.Optimizer, variables: Variables) -> dict[str, keras.Variable]:
-    """Return Adagrad's accumulators by the names of their variables; empty for other optimizers."""
-    if not isinstance(optimizer, optimizers.Adagrad):
-        return {}
-    return {name: optimizer.accumulator(variable) for name, variable in variables.items()}
-
-
-def slots(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the state of an optimizer by its names in a checkpoint; empty for Adagrad."""
-    if isinstance(optimizer, optimizers.Adagrad):
-        return {}
-    return {  # by the end of the path, since a scope may surround the optimizer, and a number, to be unique
-        f"bilm/optimizer/{i}/{'/'.join(variable.path.split('/')[-2:])}": variable
-        for i, variable in enumerate(optimizer.variables)
-        if variable is not optimizer._learning_rate
-    }
-
-
 def restore_optimizer(
-    optimizer: keras.optimizers.Optimizer,
+    optimizer: TrainingOptimizer,
     variables: Variables,
     checkpoint: CheckpointFile,
     names: Sequence[WeightName],
@@ -214,26 +181,25 @@ def restore_optimizer(
         variables: variables of the model, by bilm's names.
         checkpoint: checkpoint of the same model.
         names: names of the model's weights.
-        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. For Adagrad
-            and Muon, the state of each word moves to its new row; the moments of new words are zero.
+        remapping: maps the words to the model's vocabulary, if it is not the checkpoint's. The
+            moments of each word move to its new row; an optimizer with other state starts from scratch.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
         WeightsError: the state does not fit the model.
     """
-    state, arrays = accumulators(optimizer, variables) or slots(optimizer), {}
-    if isinstance(optimizer, optimizers.Adagrad):
+    accumulators = optimizer.accumulators(variables)
+    state, arrays = accumulators or optimizer.slots(), {}
+    moments = {} if remapping is None else optimizer.moments(variables)
+    if accumulators:
         arrays = checkpoint.accumulators(names)
-        if remapping is not None:
-            arrays = remapping.accumulators(arrays)
-    elif remapping is None or isinstance(optimizer, optimizers.Muon):
-        if all(checkpoint.shape(name) is not None for name in state):
-            arrays = {name: checkpoint.numbers(name) for name in state}
-        if arrays and remapping is not None:
-            keys = {id(variable): name for name, variable in state.items()}
-            for word_array in variables.keys() & set(transfer.WORD_ARRAYS):
-                key = keys[id(optimizer.moment(variables[word_array]))]
-                arrays[key] = remapping.rows(arrays[key], 0.0)
+    elif (remapping is None or moments) and all(checkpoint.shape(name) is not None for name in state):
+        arrays = {name: checkpoint.numbers(name) for name in state}
+    if arrays and remapping is not None:
+        keys = {id(variable): key for key, variable in state.items()}
+        for name in moments.keys() & set(transfer.WORD_ARRAYS):
+            key = keys[id(moments[name])]
+            arrays[key] = remapping.rows(arrays[key], optimizer.first_moment)
     if arrays:
         transfer.set_weights(state, arrays, checkpoint.prefix)
         return

@@ -36,13 +36,14 @@ class RunLog:
         path: run directory.
         n_bytes: length of ``metrics.jsonl`` in bytes to continue from; lines beyond it, written by a killed
             process, are removed.
+        step: step to continue from; TensorBoard removes what a killed process recorded of later steps.
 
     Raises:
         CheckpointError: the directory cannot be written.
     """
 
-    def __init__(self, path: Path, n_bytes: int) -> None:
-        self._path = path
+    def __init__(self, path: Path, n_bytes: int, step: int = 0) -> None:
+        self._path, self._step = path, step
         self._file = path / run_files.METRICS_FILE
         n_whole = whole_lines(self._file)
         with _written(path), open(self._file, "ab") as lines:
@@ -71,8 +72,28 @@ class RunLog:
         return _written(self._path)
 
     @cached_property
-    def _events(self) -> Any:  # noqa: ANN401  # made with the first record, to avoid an empty file
-        return tf.summary.create_file_writer(str(self._path), filename_suffix=run_files.EVENTS_SUFFIX)
+    def _events(self) -> tf.io.TFRecordWriter:  # made with the first record, to avoid an empty file
+        # Only such a file tells TensorBoard of a restart: `tf.summary` has no way to.
+        name = (
+            f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}{run_files.EVENTS_SUFFIX}"
+        )
+        events = tf.io.TFRecordWriter(str(self._path / name))
+        restart = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        for fields in ({"file_version": "brain.Event:2"}, {"step": self._step + 1, "session_log": restart}):
+            events.write(tf.compat.v1.Event(wall_time=time.time(), **fields).SerializeToString())
+        return events
+
+    def _add(self, step: int, values: Mapping[str, np.ndarray], plugin: str, data_class: int) -> None:
+        """Write as `tf.summary.scalar` and `.histogram` do, which require TensorBoard to be installed."""
+        metadata = tf.compat.v1.SummaryMetadata(data_class=data_class)
+        metadata.plugin_data.plugin_name = plugin
+        summary = tf.compat.v1.Summary()
+        for tag, value in values.items():
+            tensor = tf.make_tensor_proto(value.astype(np.float32))
+            summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
+        event = tf.compat.v1.Event(wall_time=time.time(), step=step, summary=summary)
+        self._events.write(event.SerializeToString())
+        self._events.flush()
 
     def write(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
         """Append a record to ``metrics.jsonl``, and its numbers to TensorBoard.
@@ -84,10 +105,11 @@ class RunLog:
         with self._writing():
             with open(self._file, "ab", buffering=0) as lines:
                 lines.write(json.dumps(values).encode() + b"\n")
-            with self._events.as_default(step=record.step):
-                for name in values.keys() - set(_SCALARS_LEFT_OUT):
-                    value = np.array(values[name], np.float32)
-                    _summarise(f"{values['kind']}/{name}", value, "scalars", 1)
+            scalars = {
+                f"{values['kind']}/{name}": np.array(values[name])
+                for name in values.keys() - set(_SCALARS_LEFT_OUT)
+            }
+            self._add(record.step, scalars, "scalars", 1)
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
         """Add a histogram of every weight to TensorBoard.
@@ -95,14 +117,15 @@ class RunLog:
         Raises:
             CheckpointError: the histograms cannot be written, or the directory was replaced.
         """
-        with self._writing(), self._events.as_default(step=step):
-            for name, weight in weights.items():
-                counts, edges = np.histogram(weight.numpy(), _BUCKETS)
-                rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
-                _summarise(name, rows.astype(np.float32), "histograms", 2)
+        histograms = {}
+        for name, weight in weights.items():
+            counts, edges = np.histogram(weight.numpy(), _BUCKETS)
+            histograms[name] = np.stack([edges[:-1], edges[1:], counts], axis=1)
+        with self._writing():
+            self._add(step, histograms, "histograms", 2)
 
     def sync(self) -> int:
-        """Flush all records to disk and return the length of ``metrics.jsonl`` in bytes.
+        """Write all records to the disk, and return the length of ``metrics.jsonl`` in bytes.
 
         Raises:
             CheckpointError: the records cannot be written, or the directory was replaced.
@@ -110,10 +133,7 @@ class RunLog:
         with self._writing():
             with open(self._file, "ab") as lines:
                 os.fsync(lines.fileno())
-                n_bytes = lines.tell()
-            if "_events" in self.__dict__:
-                self._events.flush()
-        return n_bytes
+                return lines.tell()
 
     def close(self) -> None:
         """Close the TensorBoard file and the directory; `sync` has flushed the records before."""
@@ -121,13 +141,6 @@ class RunLog:
         if "_events" in self.__dict__:
             with contextlib.suppress(OSError, tf.errors.OpError):
                 self._events.close()
-
-
-def _summarise(tag: str, value: np.ndarray, plugin: str, data_class: int) -> None:
-    """Write the same as `tf.summary.scalar` and `.histogram`, which require TensorBoard to be installed."""
-    metadata = tf.compat.v1.SummaryMetadata(data_class=data_class)
-    metadata.plugin_data.plugin_name = plugin
-    tf.summary.write(tag, value, metadata=metadata)
 
 
 def record_call(path: Path, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:

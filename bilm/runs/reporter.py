@@ -9,25 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilm.io.progress import ProgressLine, clock
+from bilm.options.plan import Plan
 from bilm.run_directory.records import HeldoutRecord
 from bilm.training import meter
 
 _LOG = logging.getLogger("bilm")
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The steps of a call.
-
-    Attributes:
-        n_steps: number of steps.
-        steps_per_epoch: number of steps in one epoch.
-        sampled: true if the training loss is that of a sampled softmax.
-    """
-
-    n_steps: int
-    steps_per_epoch: int
-    sampled: bool
 
 
 class Reporter:
@@ -56,9 +42,9 @@ class Reporter:
         """Receive a warning."""
         _LOG.warning("%s", line)
 
-    def begin(self, schedule: Schedule) -> None:
-        """Receive the schedule before the first step; from now on, a stopped call saves first."""
-        self.say(f"training: {schedule.n_steps:,} steps, {schedule.steps_per_epoch:,} per epoch")
+    def begin(self, plan: Plan) -> None:
+        """Receive the plan before the first step; from now on, a stopped call saves first."""
+        self.say(f"training: {plan.n_steps:,} steps, {plan.steps_per_epoch:,} per epoch")
 
     def step(self, report: meter.StepReport) -> None:
         """Receive the report of a training step."""
@@ -113,10 +99,10 @@ class ProgressReporter(Reporter):
         self._line.end()
         self.write(f"warning: {line}", is_result=False)
 
-    def begin(self, schedule: Schedule) -> None:
-        """Write the schedule."""
-        super().begin(schedule)
-        self._schedule = schedule
+    def begin(self, plan: Plan) -> None:
+        """Write the number of steps."""
+        super().begin(plan)
+        self._plan = plan
 
     def step(self, report: meter.StepReport) -> None:
         """Show a line about the steps since the last line, if one is due; always shows the last step."""
@@ -131,13 +117,13 @@ class ProgressReporter(Reporter):
             left = clock((now - started) / (report.n_done - done) * (report.n_steps - report.n_done))
         steps, self._steps = self._steps, meter.Meter()
         loss = meter.mean(steps.direction_losses)
-        sampled = "sampled " if self._schedule.sampled else ""
+        sampled = "sampled " if self._plan.options.use_sampling else ""
         fields = [
             f"step {report.step}",
             f"{left} left",
             f"{sampled}perplexity {meter.perplexity(loss):.4g}",
             *self._heldout,
-            f"epoch {report.n_done / self._schedule.steps_per_epoch:.2f}",
+            f"epoch {report.n_done / self._plan.steps_per_epoch:.2f}",
             f"{steps.n_tokens / max(steps.seconds, 1e-9):,.0f} tokens/s",
             f"{report.n_done / report.n_steps:.1%}",
             f"{sampled}loss {loss:.4f}",

@@ -1,4 +1,4 @@
-"""The settings common to train and restart, and the context of a call."""
+"""The request of a call of train or restart, and the settings that both have."""
 
 import dataclasses
 import difflib
@@ -6,16 +6,15 @@ import inspect
 import math
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json_objects
-from bilm.options import Options
-from bilm.options.options_file import choose_options, read_values
+from bilm.options import Options, recipes
+from bilm.options.file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
@@ -151,14 +150,47 @@ class TrainingSettings:
         return settings
 
 
+class TrainingArguments(TypedDict, total=False):
+    """Keyword arguments of `bilm.train` and `bilm.restart` for `TrainingSettings.of`; None for a default."""
+
+    n_epochs: int | None
+    batch_size: int | None
+    n_train_tokens: int | None
+    learning_rate: float | None
+    dropout: float | None
+    accumulate: int | None
+    optimizer: str | None
+    warmup_steps: int | None
+    learning_rate_decay: str | None
+    precision: str | None
+    weight_decay: float | None
+    changes: Mapping[str, Any] | None
+    heldout_prefix: PathLike | Iterable[PathLike] | None
+    eval_every: int | str | None
+    patience: int | None
+    save_every: int | str | None
+    keep: int | None
+    max_steps: int | None
+    max_time: float | str | None
+    resume: bool | None
+    dry_run: bool | None
+    seed: int | None
+    shuffle: bool | None
+    shuffle_buffer: int | None
+    n_gpus: int | None
+    jit: bool | None
+    log_every: int | None
+    histograms_every: int | None
+
+
 _READ_BY: Mapping[str, Callable[[Any], Any]] = {
     **{"save_every": steps_or_minutes, "eval_every": steps_or_epoch, "max_time": seconds}
 }
 HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if entry.flag)
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
-ARGUMENTS = (*HYPER_PARAMETERS, "changes", *parameters(TrainingSettings))
-"""Names of the keyword arguments of `TrainingSettings.from_arguments`."""
+ARGUMENTS = tuple(TrainingArguments.__annotations__)
+"""Names of the keyword arguments of `TrainingSettings.of`."""
 
 
 _PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
@@ -209,31 +241,42 @@ TEXTS = ("train_prefix", "heldout_prefix")
 """Arguments that are patterns of text files."""
 
 
-_RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
-
-
-class TrainingCall(ExitStack):
-    """Context of a call; its end closes everything that the call holds open.
+class Request:
+    """Everything that a call of train or restart says, checked; no file has been opened.
 
     Args:
         function: `bilm.train` or `bilm.restart`.
         arguments: all arguments of the function, by name.
+        save_dir: run directory to write.
+        recipe: recipe that fills in the options; None to leave them unchanged.
+        in_place: true to continue the run in `save_dir`.
+        freeze: part of the model to freeze, see `bilm.training.trainer.Trainer`.
 
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
         arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
-        settings: see `TrainingSettings.from_arguments`.
+        settings: see `TrainingSettings.of`.
+        overwrite: true if a new run may replace an existing one.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
         until: deadline of the call, in seconds of `time.monotonic`.
         command: the call as it is recorded in ``calls.jsonl``.
 
     Raises:
-        OptionsError: as `TrainingSettings.from_arguments`.
+        ArgumentError: arguments exclude each other.
+        OptionsError: as `TrainingSettings.of`, or the recipe is unknown.
     """
 
-    def __init__(self, function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        function: Callable[..., object],
+        arguments: Mapping[str, Any],
+        save_dir: PathLike,
+        *,
+        recipe: str | None = None,
+        in_place: bool = False,
+        freeze: str | None = None,
+    ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
         local = {"settings", "ray", "reporter", "should_stop"}
@@ -251,14 +294,25 @@ class TrainingCall(ExitStack):
         self.arguments |= {
             name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
         }
+        self.save_dir = Path(save_dir)
+        self.path = self.save_dir.absolute()
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
         self.settings = TrainingSettings.from_arguments(arguments["settings"] | heldout)
         if "max_time" in self.arguments:
             self.arguments["max_time"] = self.settings.max_time
+        self.overwrite = arguments["overwrite"]
+        if self.overwrite and self.settings.resume:
+            raise ArgumentError("`overwrite` and `resume` exclude each other")
+        recipes.require_recipe(recipe)
+        self.recipe, self.in_place, self.freeze = recipe, in_place, freeze
         self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
         self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
+
+    def files(self, *names: str) -> list[Path]:
+        """Return the files among the arguments of some names."""
+        return [Path(file) for name in names if isinstance(file := self.arguments.get(name), str)]
 
     def repeated(self, seed: int, options: Options) -> dict[str, Any]:
         """Return arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
@@ -276,17 +330,6 @@ class TrainingCall(ExitStack):
         if not values["heldout_prefix"]:
             del values["heldout_prefix"], values["eval_every"]
         return values
-
-    def __enter__(self) -> "TrainingCall":
-        """Lock training to this call; a process trains one model at a time.
-
-        Raises:
-            ArgumentError: another call is training in this process.
-        """
-        if not _RUNNING.acquire(blocking=False):
-            raise ArgumentError(f"`bilm.{self.kind}`: another call trains in this process; wait for its end")
-        self.callback(_RUNNING.release)
-        return self
 
 
 def _written(value: object) -> str:

@@ -2,8 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Unpack, runtime_checkable
 
 from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json_objects
@@ -11,10 +10,9 @@ from bilm.options import Options, parameters, recipes
 from bilm.options.options_file import choose_options
 from bilm.run_directory.directory import FIXED, RunModel
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.loop import run_to_end
-from bilm.runs.prepare import Start, prepare
+from bilm.runs.prepare import run
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import TrainingCall
+from bilm.runs.settings import Request, TrainingArguments
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
@@ -40,7 +38,7 @@ def train(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
+    **settings: Unpack[TrainingArguments],
 ) -> TrainingResult:
     """Train a language model from text.
 
@@ -86,32 +84,19 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
-    call = TrainingCall(train, locals())
-    if overwrite and call.settings.resume:
-        raise ArgumentError("`overwrite` and `resume` exclude each other")
-    recipes.require_recipe(recipe)
-    chosen = choose_options(preset, options).with_values(call.settings.values)
+    default = recipes.AUTO if options is None else None
+    request = Request(train, locals(), save_dir, recipe=recipe or default)
+    chosen = choose_options(preset, options).with_values(request.settings.values)
     if ray is not None:
-        return ray.train(call.kind, call.arguments, call.reporter, should_stop)
-    with call:
-        cnn = chosen.char_cnn
-        vocabulary = load_vocabulary(vocab_file, None if cnn is None else cnn.max_characters_per_token)
-        if chosen.n_tokens_vocab not in (None, vocabulary.size):
-            raise VocabularyError(
-                f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
-                f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
-            )
-        start = Start(
-            train_prefix=call.arguments["train_prefix"],
-            save_dir=Path(save_dir),
-            options=dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size),
-            vocabulary=vocabulary,
-            inputs=_files(call, "vocab_file", "options"),
-            overwrite=overwrite,
-            recipe=recipe or (recipes.AUTO if options is None else None),
+        return ray.train(request.kind, request.arguments, request.reporter, should_stop)
+    cnn = chosen.char_cnn
+    vocabulary = load_vocabulary(vocab_file, None if cnn is None else cnn.max_characters_per_token)
+    if chosen.n_tokens_vocab not in (None, vocabulary.size):
+        raise VocabularyError(
+            f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
+            f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
         )
-        prepared = prepare(start, call)
-        return run_to_end(call, start.save_dir, prepared)
+    return run(request, dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size), vocabulary)
 
 
 @checked
@@ -125,6 +110,7 @@ def restart(
     weight_file: PathLike | None = None,
     options_file: PathLike | None = None,
     save_to: PathLike | None = None,
+    overwrite: bool = False,
     remap_vocab: bool = False,
     old_vocab_file: PathLike | None = None,
     recipe: str | None = None,
@@ -132,7 +118,7 @@ def restart(
     ray: Cluster | None = None,
     reporter: Reporter | None = None,
     should_stop: Callable[[], bool] | None = None,
-    **settings: Any,  # noqa: ANN401 - see `TrainingSettings.from_arguments`
+    **settings: Unpack[TrainingArguments],
 ) -> TrainingResult:
     """Continue training a model.
 
@@ -146,6 +132,7 @@ def restart(
         weight_file: dumped weights, HDF5, instead of a run.
         options_file: ``options.json`` of the dumped weights.
         save_to: new run directory; the old one is not changed.
+        overwrite: replace an existing run in `save_to`.
         remap_vocab: carry the model over to the words of `vocab_file`.
         old_vocab_file: vocabulary that the model was trained with; None for the run's copy.
         recipe: as in `bilm.train`; None for the options of the model.
@@ -165,60 +152,48 @@ def restart(
         >>> result.step, str(result.saved)
         (13, 'tuned/model.ckpt-13')
     """
-    call = TrainingCall(restart, locals())
-    recipes.require_recipe(recipe)
     if remap_vocab and (vocab_file is None or save_to is None):
         raise ArgumentError(
             "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
         )
     if old_vocab_file is not None and not remap_vocab:
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
+    if overwrite and save_to is None:
+        raise ArgumentError("`overwrite` needs `save_to`: a restart goes on in the directory of its run")
     frozen = None if freeze == "none" else parameters.Freeze(freeze).value
+    request = Request(
+        *(restart, locals(), save_to or save_dir or model or ""),
+        recipe=recipe,
+        in_place=save_to is None,
+        freeze=frozen,
+    )
     if ray is not None:
-        return ray.train(call.kind, call.arguments, call.reporter, should_stop)
-    with call:
-        names = ("model", "save_dir", "options_file", "weight_file")
-        paths = {name: call.arguments.get(name) for name in names}
-        source = ModelArguments(**paths, checkpoint=checkpoint).open()
-        if save_to is None:
-            if not isinstance(source, RunModel):
-                raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
-            source.require_in_place()
-        options, n_predicted = _changed_options(source, call.settings.values), source.n_predicted
-        vocabulary = old = source.require_vocabulary(vocab_file)
-        if remap_vocab:
-            old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
-        try:
-            source.check_vocabulary(old)  # before the text is read, which may take an hour
-        except VocabularyError as error:
-            hint = "`remap_vocab` carries the model over to another"
-            raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
-        if frozen and options.share_embedding_softmax:
-            raise OptionsError(
-                f"`freeze` {frozen}: the softmax of this model is its word embedding "
-                "(share_embedding_softmax), which cannot be both trained and frozen"
-            )
-        if frozen == "softmax" and n_predicted != old.size:
-            raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
-        start = Start(
-            train_prefix=call.arguments["train_prefix"],
-            save_dir=Path(save_to or save_dir or model or ""),
-            options=dataclasses.replace(options, n_tokens_vocab=vocabulary.size),
-            vocabulary=vocabulary,
-            inputs=[*_files(call, "vocab_file", "old_vocab_file"), *source.files],
-            source=source,
-            old_vocabulary=old if remap_vocab else None,
-            in_place=save_to is None,
-            freeze=frozen,
-            recipe=recipe,
+        return ray.train(request.kind, request.arguments, request.reporter, should_stop)
+    names = ("model", "save_dir", "options_file", "weight_file")
+    paths = {name: request.arguments.get(name) for name in names}
+    source = ModelArguments(**paths, checkpoint=checkpoint).open()
+    if save_to is None:
+        if not isinstance(source, RunModel):
+            raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
+        source.require_in_place()
+    new, n_predicted = _changed_options(source, request.settings.values), source.n_predicted
+    vocabulary = old = source.require_vocabulary(vocab_file)
+    if remap_vocab:
+        old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
+    try:
+        source.check_vocabulary(old)  # before the text is read, which may take an hour
+    except VocabularyError as error:
+        hint = "`remap_vocab` carries the model over to another"
+        raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
+    if frozen and new.share_embedding_softmax:
+        raise OptionsError(
+            f"`freeze` {frozen}: the softmax of this model is its word embedding "
+            "(share_embedding_softmax), which cannot be both trained and frozen"
         )
-        prepared = prepare(start, call)
-        return run_to_end(call, start.save_dir, prepared)
-
-
-def _files(call: TrainingCall, *names: str) -> list[Path]:
-    """Return the files among the arguments of a call."""
-    return [Path(file) for name in names if isinstance(file := call.arguments.get(name), str)]
+    if frozen == "softmax" and n_predicted != old.size:
+        raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
+    new = dataclasses.replace(new, n_tokens_vocab=vocabulary.size)
+    return run(request, new, vocabulary, source, old if remap_vocab else None)
 
 
 def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:

@@ -15,6 +15,8 @@ from bilm.options import Optimizer, Options, Precision
 from bilm.weights.transfer import CHARACTER_ARRAY, WORD_ARRAYS
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
+Variables: TypeAlias = Mapping[str, keras.Variable]
+"""Variables by bilm's names."""
 
 _TABLES = (*WORD_ARRAYS, CHARACTER_ARRAY)
 _N_GATES = 4  # side by side in the kernel of an LSTM layer, see `bilm.backend.lstm_cell`
@@ -24,7 +26,58 @@ _POLYNOMIALS = ((7.8219, -22.5507, 16.5959), (3.3261, -2.4942, 0.5107), (2.3073,
 _TINY = 1e-20
 
 
-class Adagrad(keras.optimizers.Adagrad):
+class TrainingOptimizer(keras.optimizers.Optimizer):
+    """What training and checkpoints need of an optimizer, besides Keras's methods.
+
+    Attributes:
+        is_row_sparse: true if an update changes only the rows of a sparse gradient; the others change all
+            rows in each step, and get dense gradients.
+        first_moment: value of the moments of a variable that has had no gradient.
+    """
+
+    is_row_sparse = False
+    first_moment = 0.0
+
+    def moments(self, variables: Variables) -> Variables:  # noqa: ARG002
+        """Return the state with the rows of a variable, by the name of the variable; empty if it has more."""
+        return {}
+
+    def accumulators(self, variables: Variables) -> Variables:  # noqa: ARG002
+        """Return the state that bilm-tf stores beside each variable, by the name of the variable."""
+        return {}
+
+    def slots(self) -> Variables:
+        """Return all other state, by its names in a checkpoint."""
+        return {  # by the end of the path, since a scope may surround it, and a number, to be unique
+            f"bilm/optimizer/{i}/{'/'.join(variable.path.split('/')[-2:])}": variable
+            for i, variable in enumerate(self.variables)
+            if variable is not self._learning_rate
+        }
+
+
+class Adafactor(TrainingOptimizer, keras.optimizers.Adafactor):
+    """Keras's Adafactor."""
+
+
+class Adam(TrainingOptimizer, keras.optimizers.Adam):
+    """Keras's Adam."""
+
+
+class Lion(TrainingOptimizer, keras.optimizers.Lion):
+    """Keras's Lion."""
+
+
+class RMSprop(TrainingOptimizer, keras.optimizers.RMSprop):
+    """Keras's RMSprop."""
+
+
+class SGD(TrainingOptimizer, keras.optimizers.SGD):
+    """Keras's SGD."""
+
+    is_row_sparse = True
+
+
+class Adagrad(TrainingOptimizer, keras.optimizers.Adagrad):
     """Adagrad as in bilm-tf, with TensorFlow's fused dense and sparse kernels.
 
     Accumulators start at 1.0; epsilon is 0.
@@ -33,12 +86,24 @@ class Adagrad(keras.optimizers.Adagrad):
         learning_rate: step size.
     """
 
+    is_row_sparse, first_moment = True, 1.0
+
     def __init__(self, learning_rate: float = 0.2) -> None:
-        super().__init__(learning_rate, 1.0, 0.0, name="adagrad")
+        super().__init__(learning_rate, self.first_moment, 0.0, name="adagrad")
 
     def accumulator(self, variable: keras.Variable) -> keras.Variable:
         """Return the sum of squared gradients of a variable."""
         return self._accumulators[self._get_variable_index(variable)]
+
+    def accumulators(self, variables: Variables) -> Variables:
+        """Return the sums of squared gradients."""
+        return {name: self.accumulator(variable) for name, variable in variables.items()}
+
+    moments = accumulators
+
+    def slots(self) -> Variables:
+        """Return nothing: the accumulators are all that is stored."""
+        return {}
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Do ``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
@@ -56,7 +121,7 @@ class Adagrad(keras.optimizers.Adagrad):
             tf.raw_ops.ResourceApplyAdagradV2(grad=gradient, **common)
 
 
-class Muon(keras.optimizers.Optimizer):
+class Muon(TrainingOptimizer):
     """Muon for matrices, RMSprop for all other variables.
 
     Muon updates each matrix with its momentum, orthogonalised (all singular values set to about one):
@@ -104,6 +169,7 @@ class Muon(keras.optimizers.Optimizer):
         damping: added to the square root of the second moment, as a share of the gradient's root mean square.
     """
 
+    is_row_sparse = True
     momentum, matrix_factor, block_size = 0.9, 0.28, 256
     beta_2, vector_factor, damping = 0.999, 3.0, 0.05
 
@@ -127,6 +193,10 @@ class Muon(keras.optimizers.Optimizer):
     def moment(self, variable: keras.Variable) -> keras.Variable:
         """Return the moment of a variable."""
         return self._moments[self._get_variable_index(variable)]
+
+    def moments(self, variables: Variables) -> Variables:
+        """Return the moments of variables."""
+        return {name: self.moment(variable) for name, variable in variables.items()}
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update a variable; the rows of a sparse gradient must be unique."""
@@ -219,20 +289,25 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
     return tf.matmul(tf.cast(product * tf.math.rsqrt(square), matrices.dtype), matrices)
 
 
-ROW_SPARSE = (Adagrad, Muon, keras.optimizers.SGD)
-"""Optimizers that change only the rows of a sparse gradient. Others change all rows in each step."""
+_OF_KERAS: Mapping[Optimizer, type[TrainingOptimizer]] = {
+    Optimizer.ADAFACTOR: Adafactor,
+    Optimizer.ADAM: Adam,
+    Optimizer.LION: Lion,
+    Optimizer.RMSPROP: RMSprop,
+    Optimizer.SGD: SGD,
+}
 
 
-def make_optimizer(options: Options, variables: Mapping[str, keras.Variable]) -> keras.optimizers.Optimizer:
+def make_optimizer(options: Options, variables: Variables) -> TrainingOptimizer:
     """Make the optimizer of variables, by bilm's names; each update passes its learning rate."""
-    name = options.optimizer.value  # part of the variables' names, so the same when a run is resumed
+    optimizer: TrainingOptimizer
     if options.optimizer is Optimizer.MUON:
         is_bfloat16 = options.precision is Precision.BFLOAT16  # in float16 small gradients would underflow
         n_matrices = [count_matrices(*item) for item in variables.items()]
         optimizer = Muon(options.step_size, n_matrices, "bfloat16" if is_bfloat16 else "float32")
     elif options.optimizer is Optimizer.ADAGRAD:
         optimizer = Adagrad(options.step_size)
-    else:
-        optimizer = keras.optimizers.get({"class_name": name, "config": {"name": name}})
+    else:  # the name is part of the variables' names, so the same when a run is resumed
+        optimizer = _OF_KERAS[options.optimizer](name=options.optimizer.value)
     optimizer.build([*variables.values()])
     return optimizer

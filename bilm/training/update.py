@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.options import Decay, Options
-from bilm.training.optimizers import ROW_SPARSE, Gradient
+from bilm.training.optimizers import Gradient, TrainingOptimizer
 from bilm.weights.transfer import CHARACTER_ARRAY
 
 
@@ -44,7 +44,7 @@ def deduplicate(gradient: Gradient) -> Gradient:
 
 
 def update(
-    optimizer: keras.optimizers.Optimizer,
+    optimizer: TrainingOptimizer,
     gradients: Sequence[Gradient],
     variables: Sequence[keras.Variable],
     learning_rate: tf.Tensor,
@@ -56,7 +56,7 @@ def update(
     Call it in a replica context, as in `tf.distribute.Strategy.run`, after ``optimizer.build(variables)``.
 
     Args:
-        optimizer: result of `make_optimizer`. Optimizers outside `ROW_SPARSE` get dense gradients.
+        optimizer: result of `make_optimizer`.
         gradients: gradients of this replica, one for each variable.
         variables: variables to update; the optimizer was built with them.
         learning_rate: float32 scalar.
@@ -84,7 +84,7 @@ def update(
             _changed(gradient, lambda values: tf.math.multiply_no_nan(values, factor))
             for gradient in gradients
         ]
-    if not isinstance(optimizer, ROW_SPARSE):
+    if not optimizer.is_row_sparse:
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
     def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:
@@ -127,17 +127,16 @@ Rows: TypeAlias = "tf.Tensor | None"
 """Integers (n,), distinct rows of a variable; None for all rows."""
 
 
-def touched_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Gradient]) -> list[Rows]:
+def touched_rows(optimizer: TrainingOptimizer, gradients: Sequence[Gradient]) -> list[Rows]:
     """Return the rows of each variable that an update will change.
 
-    All rows change if the gradient is dense or the optimizer is outside `ROW_SPARSE`. Call it in a replica
-    context.
+    All rows change if the gradient is dense or the optimizer is not row-sparse. Call it in a replica context.
 
     Args:
         optimizer: result of `make_optimizer`.
         gradients: gradients of this replica, one for each variable.
     """
-    if not isinstance(optimizer, ROW_SPARSE):
+    if not optimizer.is_row_sparse:
         return [None] * len(gradients)
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.strategy.num_replicas_in_sync

@@ -101,10 +101,6 @@ class Remapping:
         ways = dict.fromkeys(WORD_ARRAYS, self._rows) | {"softmax/b": self._biases}
         return {name: ways[name](array) if name in ways else array for name, array in arrays.items()}
 
-    def accumulators(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
-        """Return Adagrad's accumulators in the order of the new vocabulary, 1 for new words."""
-        return {name: self.rows(a, 1.0) if name in WORD_ARRAYS else a for name, a in arrays.items()}
-
     def rows(self, old: np.ndarray, initial: float) -> np.ndarray:
         """Reorder an array of word rows to the new vocabulary, with `initial` in the rows of new words."""
         new = old[self.old_ids]

@@ -18,9 +18,13 @@ from bilm.cli.commands.embed import EmbeddingProgress
 from bilm.cli.commands.training import PrintingReporter
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.io.progress import clock
-from bilm.runs.reporter import ProgressReporter, Schedule
+from bilm.options import PRESETS
+from bilm.runs.reporter import ProgressReporter
 from bilm.training.meter import StepReport
 from tests.helpers import ROOT
+from tests.records import plan
+
+FULL = PRESETS["tiny"].with_values({"sample_softmax": False})
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def train():
     now = [0.0]
     time.monotonic = lambda: now[0]
     reporter = ProgressReporter()
-    reporter.begin(Schedule(100_000, 50_000, sampled=True))
+    reporter.begin(plan(n_steps=100_000, steps_per_epoch=50_000))
     for step in (41, 42, 43, 100_000):
         now[0] += 5.0
         reporter.step(report(step, 100_000))
@@ -59,7 +63,7 @@ def train():
 
 def test_progress_lines_every_ten_seconds(time_passes, context, capsys):
     reporter = PrintingReporter()
-    reporter.begin(Schedule(100, 50, sampled=True))
+    reporter.begin(plan())
     for step in range(1, 101):
         time_passes[0] += 1.0
         reporter.step(report(step))
@@ -74,7 +78,7 @@ def test_progress_lines_every_ten_seconds(time_passes, context, capsys):
 
 def test_python_call_writes_to_standard_error(time_passes, capsys):
     reporter = ProgressReporter()
-    reporter.begin(Schedule(100, 50, sampled=False))
+    reporter.begin(plan(options=FULL))
     reporter.step(report(1))
     reporter.warn("a warning")
     reporter.scored(0, 1000)

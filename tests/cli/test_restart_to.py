@@ -50,7 +50,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
     still = ("--max-steps", 2, "--learning-rate", 1e-9, "--seed", 1)
     arguments = restart(trained, save_to, *remap, *still, "--resume")
     with monkeypatch.context() as patched:
-        patched.setattr("bilm.runs.loop.TrainingRun.should_stop", lambda self: self.state.n_done == 1)
+        patched.setattr("bilm.runs.loop.Ending.should_stop", lambda self: setattr(self, "_is_stopping", True))
         stopped = invoke(*arguments)
     assert stopped.exit_code == STOPPED_STATUS, stopped.output
     assert "\nvocabulary: 33 words kept, 2 new, 40 dropped\n" in stopped.output
@@ -135,7 +135,7 @@ def test_run_is_not_replaced_by_a_restart(trained, run_copy):
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--save-to", run_copy)
     assert message == (
         f"{run_copy}: already holds a run; continue it with `bilm restart`, give another directory, or "
-        "replace it with `bilm train` and --overwrite"
+        "replace it with --overwrite"
     )
 
 

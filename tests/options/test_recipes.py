@@ -1,19 +1,19 @@
 import pytest
 
 from bilm.options import PRESETS, Decay, Optimizer, Options, Recipe, SoftmaxBiasInit, recipes
-from bilm.options.recipes import TrainingPlan
 
-PLAN = TrainingPlan(n_tokens=2_000_000, n_passes=1.0, n_steps=1600)
+PLAN = {"n_tokens": 2_000_000, "n_passes": 1.0, "n_steps": 1600}
+LONG = {"n_tokens": 10**9, "n_passes": 1.0, "n_steps": 10**6}
 TINY = PRESETS["tiny"]
 
 
 def with_recipe(options, recipe, plan, explicit=(), begun=None):
-    return recipes.complete(options, plan, explicit, recipe=recipe, begun=begun)[0]
+    return recipes.complete(options, explicit, **plan, recipe=recipe, begun=begun)[0]
 
 
 def continued(options, explicit=(), has_ended=False, begun=None):
-    plan = PLAN._replace(n_steps=400)
-    return recipes.complete(options, plan, explicit, has_ended=has_ended, begun=begun)[0]
+    plan = PLAN | {"n_steps": 400}
+    return recipes.complete(options, explicit, **plan, has_ended=has_ended, begun=begun)[0]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def continued(options, explicit=(), has_ended=False, begun=None):
     ],
 )
 def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
-    assert recipes.choose(TrainingPlan(n_tokens, n_passes, 1000)) is recipe
+    assert recipes.choose(n_tokens, n_passes) is recipe
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
     ],
 )
 def test_a_text_gets_more_dropout_that_is_read_more_often_or_is_short(n_tokens, n_passes, dropout):
-    plan = PLAN._replace(n_tokens=n_tokens, n_passes=n_passes)
-    options = with_recipe(TINY, recipes.choose(plan), plan)
+    plan = PLAN | {"n_tokens": n_tokens, "n_passes": n_passes}
+    options = with_recipe(TINY, recipes.choose(n_tokens, n_passes), plan)
     assert options.dropout == dropout
     others = (
         *(options.activation_regularization, options.temporal_activation_regularization),
@@ -71,7 +71,7 @@ def test_what_is_given_wins():
     options = with_recipe(TINY.with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
     assert changes.items() <= options.to_json().items()
     assert options.learning_rate_decay is Decay.LINEAR
-    begun = with_recipe(TINY, Recipe.ONE_PASS, PLAN).to_json()
+    begun = with_recipe(TINY, Recipe.ONE_PASS, PLAN)
     assert with_recipe(TINY.with_values(changes), "auto", PLAN, changes, begun).dropout == 0.3
 
 
@@ -89,8 +89,8 @@ def test_another_optimizer_brings_its_own_rate_and_schedule():
 def test_a_run_that_is_resumed_keeps_its_values(given):
     changed = TINY.with_values(given)
     options = with_recipe(changed, Recipe.ONE_PASS, PLAN, given)
-    other = PLAN._replace(n_passes=9.0)
-    assert with_recipe(changed, "auto", other, given, options.to_json()) == options
+    other = PLAN | {"n_passes": 9.0}
+    assert with_recipe(changed, "auto", other, given, options) == options
 
 
 def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first():
@@ -101,7 +101,7 @@ def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first(
 
 
 def test_training_goes_on_with_a_warm_up_for_its_own_steps():
-    begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
+    begun = with_recipe(TINY, Recipe.ONE_PASS, LONG)
     assert begun.warmup_steps == 1000
     assert continued(begun) == begun.with_values({"warmup_steps": 25})
     assert continued(begun, {"warmup_steps"}) == begun
@@ -110,11 +110,11 @@ def test_training_goes_on_with_a_warm_up_for_its_own_steps():
 
 
 def test_after_a_schedule_has_ended_on_a_text_the_rate_rises_to_a_sixth_there():
-    begun = with_recipe(TINY, Recipe.ONE_PASS, TrainingPlan(10**9, 1.0, 10**6))
+    begun = with_recipe(TINY, Recipe.ONE_PASS, LONG)
     again = continued(begun, has_ended=True)
     assert again.learning_rate == pytest.approx(begun.learning_rate / 6)
     assert continued(again, has_ended=True).learning_rate == again.learning_rate
     assert continued(begun, {"learning_rate"}, has_ended=True).learning_rate == 0.006
-    assert continued(begun, begun=again.to_json()) == again, "an interrupted call keeps its rate"
-    adagrad = with_recipe(TINY, Recipe.BILM_TF, TrainingPlan(10**9, 1.0, 10**6))
+    assert continued(begun, begun=again) == again, "an interrupted call keeps its rate"
+    adagrad = with_recipe(TINY, Recipe.BILM_TF, LONG)
     assert continued(adagrad, has_ended=True) == adagrad

@@ -20,7 +20,7 @@ from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
 from bilm.run_directory.records import read_calls
-from bilm.runs import loop
+from bilm.runs import estimate
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings, read_arguments
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
 from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, run, small_options, snapshot
@@ -74,7 +74,7 @@ def test_train_resume_restart_test_dump(tmp_path):
 
 @pytest.mark.parametrize("has_fast_bfloat16", [False, True])
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
-    monkeypatch.setattr(loop, "multiplies_bfloat16", lambda: has_fast_bfloat16)
+    monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0

@@ -31,7 +31,7 @@ def test_a_full_disk_is_named(log, tmp_path, monkeypatch):
         lambda: log.write_histograms(1, {"weights": tf.constant(np.arange(3.0))}),
     ]
     with monkeypatch.context() as patched:
-        patched.setattr(tf.summary, "write", full)
+        patched.setattr(tf.io.TFRecordWriter, "write", full)
         for write in writes:
             with pytest.raises(CheckpointError) as caught:
                 write()

@@ -17,16 +17,15 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
-from bilm.run_directory.state import Best, Fixed, RunState, read_state
+from bilm.run_directory.state import Best, RunState, read_state
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
-from tests.records import RECORDED
+from tests.records import plan
 
 N_STEPS = 14
-FIXED = Fixed(**RECORDED, train_prefix={})
 REGULARIZED = {
     "word_dropout": 0.1,
     "activation_regularization": 0.1,
@@ -153,6 +152,31 @@ def test_records_after_the_last_checkpoint_are_written_again(calls, whole, tmp_p
     assert differences(numbers(path), whole) == []
 
 
+def shown_steps(path, tag):
+    """Steps of a scalar that TensorBoard shows: a start removes all from its step on."""
+    steps = []
+    for file in sorted(path.glob("events.out.tfevents.*")):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            if event.session_log.status == tf.compat.v1.SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps += [event.step for value in event.summary.value if value.tag == tag]
+    return steps
+
+
+def test_killed_call_leaves_no_events_twice(calls, whole, tmp_path):
+    def kill():
+        raise RuntimeError("killed")
+
+    path = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="killed"):
+        calls.train(path, meanwhile=kill)
+    assert shown_steps(path, "train/loss") == [3, 6] and newest_state(path).step == 5
+    assert calls.train(path, resume=True).outcome == "finished"
+    assert differences(numbers(path), whole) == []
+    assert shown_steps(path, "train/loss") == [3, 6, 9, 12, 14]
+    assert shown_steps(path, "heldout/perplexity") == [5, 10, 14]
+
+
 def test_torn_checkpoint_is_passed_over(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
     calls.train(path, 12)
@@ -259,7 +283,7 @@ def test_heldout_perplexity_that_is_not_a_number_is_not_the_best(calls, whole, t
 
 
 def test_a_state_that_cannot_be_read_is_not_written():
-    for state in (RunState(FIXED, train_perplexity=math.nan), RunState(FIXED, best=Best(3, math.inf))):
+    for state in (RunState(plan(), train_perplexity=math.nan), RunState(plan(), best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
             state.tensors(())
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bilm.models.language_model import LanguageModel
 from bilm.options import PRESETS, Decay, Options
-from bilm.run_directory.state import slots
 from bilm.training import optimizers
 from bilm.training.meter import LossScale, perplexity
 from bilm.training.optimizers import Adagrad, Muon
@@ -175,7 +174,7 @@ def test_the_matrices_of_a_model():
     with keras.name_scope("outer"):
         variables = LanguageModel(options).named_weights()
         again = optimizers.make_optimizer(options, variables)
-    assert [*slots(again)] == [*slots(optimizer)] and [*variables] == [*numbers]
+    assert [*again.slots()] == [*optimizer.slots()] and [*variables] == [*numbers]
 
 
 # --- the update -----------------------------------------------------------------------------------
@@ -234,7 +233,7 @@ def test_what_an_update_changes_decays():
 
 @pytest.mark.parametrize(
     ("optimizer", "leaves_rows"),
-    [(Adagrad(), True), (keras.optimizers.SGD(), True), (keras.optimizers.RMSprop(), False)],
+    [(Adagrad(), True), (optimizers.SGD(), True), (optimizers.RMSprop(), False)],
     ids=["adagrad", "sgd", "rmsprop"],
 )
 def test_rows_that_are_touched(optimizer, leaves_rows):

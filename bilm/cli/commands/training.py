@@ -16,6 +16,7 @@ from bilm.io.progress import clock
 from bilm.io.run_files import run_files
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
+from bilm.options.plan import Plan
 from bilm.runs import reporter, settings
 
 
@@ -42,11 +43,11 @@ class PrintingReporter(reporter.ProgressReporter):
             if is_result:
                 self.write(f"standard output: {error.strerror}; continuing without it", is_result=False)
 
-    def begin(self, schedule: reporter.Schedule) -> None:
+    def begin(self, plan: Plan) -> None:
         """Save on signals from now on."""
         if self._stop is not None:
             self._stop.save_first()
-        super().begin(schedule)
+        super().begin(plan)
 
     def should_stop(self) -> bool:
         """Tell whether a signal was received; the first time, print which."""
@@ -307,6 +308,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     help="Part of the model to freeze.",
 )
 @_training_command
+@flags.overwrite
 def restart(**arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Continue training a model, on the same text or another.
 
