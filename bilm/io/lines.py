@@ -213,6 +213,8 @@ def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
             block = block.removeprefix(b"\n")  # the \r of a \r\n ended the previous block
         after_cr = block.endswith(b"\r")
         block = unify_line_ends(block)
+        if not n_bytes and (kind := foreign.not_text(block[: foreign.HEAD_BYTES])) is not None:
+            raise DataError(f"{name}: is {kind}")
         n_bytes += len(block)
         n_nul += block.count(b"\0")
         if n_nul > _MOST_NUL * n_bytes:

@@ -141,10 +141,11 @@ def read_shard(path: Path) -> Shard:
     return shards[0]
 
 
-def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
+def find_files(patterns: PathLike | Iterable[PathLike], below: bool = False) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
+        below: read directories, also those that globs match, with all below them, except what is hidden.
         patterns: one or several patterns. A pattern is a file, a directory (its files except hidden ones,
             without subdirectories), or a glob (``**`` crosses directories). The name of an existing file is
             not read as a glob, even if it contains ``*?[``.
@@ -161,7 +162,10 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
         if (run := foreign.part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
-            if path.is_dir():
+            if below:
+                paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
+                files = [file for path in paths for file in _files_below(path)]
+            elif path.is_dir():
                 files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
             elif path.exists():
                 files = [path]
@@ -173,6 +177,15 @@ def find_files(patterns: PathLike | Iterable[PathLike]) -> tuple[Path, ...]:
     if not found:
         raise DataError("no input files were given")
     return tuple(found)
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """Yield a file itself, or the files of a directory and of those in it, except hidden ones."""
+    if path.is_file():
+        yield path
+    for inner in path.iterdir() if path.is_dir() else ():
+        if not inner.name.startswith(".") and not (inner.is_dir() and inner.is_symlink()):
+            yield from _files_below(inner)
 
 
 _NAME = "standard input"
@@ -194,7 +207,10 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 @contextmanager
 def input_files(
-    text: PathLike | Iterable[PathLike], argument: str = "text", stream: BinaryIO | None = None
+    text: PathLike | Iterable[PathLike],
+    argument: str = "text",
+    stream: BinaryIO | None = None,
+    below: bool = False,
 ) -> Iterator[tuple[Path, ...]]:
     """Find the files of a text, with temporary copies in place of inputs that can be read only once.
 
@@ -207,6 +223,7 @@ def input_files(
         text: one or several patterns of `find_files`; ``-`` at most once.
         argument: name of the argument, for errors.
         stream: standard input; read to its end if there is a ``-``, otherwise not at all.
+        below: as for `find_files`.
 
     Yields:
         The files, as `find_files`.
@@ -231,7 +248,7 @@ def input_files(
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
-        yield find_files([files.get(name, name) for name in names])
+        yield find_files([files.get(name, name) for name in names], below)
 
 
 def can_be_read_once(path: PathLike) -> bool:

@@ -1,0 +1,510 @@
+"""The call `prepare`: files of raw text to a corpus with heldout text and vocabulary."""
+
+import functools
+import itertools
+import json
+import os
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bilm.errors import ArgumentError, DataError, OptionsError, checked
+from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
+from bilm.text.extract import Kind, Source, is_encoding, recognise
+from bilm.text.pipeline import Form, Split, TextPipeline
+from bilm.vocabulary.file import choose_words, describe_marks, vocabulary_text
+
+TRAIN, HELDOUT, VOCABULARY, STEPS = "train", "heldout.txt", "vocab.txt", "text.json"
+"""Names of the files of a corpus."""
+
+_SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
+_N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
+_LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 14  # characters
+_BATCH = 1 << 15  # characters that are tokenised at once
+_MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
+_MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
+_MOST_HASHES = 1 << 25  # of sentences, eight bytes each; beyond, new sentences are not remembered
+_RECENT_HASHES = 1 << 18
+_N_EXAMPLES, _N_UNKNOWN = 5, 10
+
+
+@dataclass
+class TextCounts:
+    """Counts of the train or heldout text.
+
+    Attributes:
+        n_sentences: number of sentences.
+        n_tokens: number of words.
+        n_types: number of distinct words.
+        longest: words of the longest sentence.
+        place: file and line of the longest sentence.
+    """
+
+    n_sentences: int = 0
+    n_tokens: int = 0
+    n_types: int = 0
+    longest: int = 0
+    place: str = ""
+
+
+@dataclass
+class KindCounts:
+    """Counts of the files of a kind.
+
+    Attributes:
+        n_files: number of files.
+        n_bytes: their bytes.
+        n_characters: characters of text that they hold.
+        first: name of the first.
+    """
+
+    n_files: int = 0
+    n_bytes: int = 0
+    n_characters: int = 0
+    first: str = ""
+
+
+@dataclass
+class Preparation:
+    """Result of `prepare`.
+
+    Attributes:
+        directory: the corpus: ``train/``, ``heldout.txt``, ``vocab.txt`` and ``text.json``.
+        pipeline: the steps from text to sentences.
+        kinds: counts of the files by their kind.
+        skipped: messages about files that hold no text.
+        left_out: elements of markup that were left out, by name.
+        removed: invisible characters that were removed, by name.
+        n_duplicates: sentences that occurred before; those of a `unique` corpus were dropped.
+        unique: whether duplicates were dropped.
+        heldout_files: files of the heldout text; empty if it has stretches of all files.
+        train: counts of the text to train on.
+        heldout: counts of the heldout text.
+        n_words: words of the vocabulary, with the three special ones.
+        coverage: share of the training words in the vocabulary.
+        unknown_share: share of the heldout words outside the vocabulary.
+        unknown: the commonest of these, with their counts.
+        examples: sentences of the training text.
+        warnings: messages about the text.
+    """
+
+    directory: Path
+    pipeline: TextPipeline
+    kinds: dict[str, KindCounts] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
+    n_duplicates: int = 0
+    unique: bool = False
+    heldout_files: list[str] = field(default_factory=list)
+    train: TextCounts = field(default_factory=TextCounts)
+    heldout: TextCounts = field(default_factory=TextCounts)
+    n_words: int = 0
+    coverage: float = 0.0
+    unknown_share: float = 0.0
+    unknown: list[tuple[str, int]] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of `prepare`.
+
+    Attributes:
+        n_bytes: bytes of all files.
+        n_read: bytes that have been read.
+        n_sentences: sentences that have been written.
+    """
+
+    n_bytes: int
+    n_read: int
+    n_sentences: int
+
+
+@checked
+def prepare(
+    texts: PathLike | Iterable[PathLike],
+    out: PathLike,
+    language: str = "und",
+    *,
+    form: str = "NFC",
+    keep_lines: bool = False,
+    tokens: bool = False,
+    encoding: str | None = None,
+    field: str = "text",
+    heldout: float = 0.02,
+    unique: bool = False,
+    min_count: int = 2,
+    max_size: int | None = 200_000,
+    seed: int = 0,
+    overwrite: bool = False,
+    callback: Callable[[Progress], None] | None = None,
+) -> Preparation:
+    """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
+
+    Files are recognised by their content: plain text, TEI and other XML, HTML, JSON lines, CoNLL-U and the
+    output of wikiextractor. Memory does not grow with the text, except for the vocabulary.
+
+    Args:
+        texts: files, directories with all below them, or globs; ``-`` for standard input.
+        out: directory to write.
+        language: code of the language, such as ``en``; chooses abbreviations and rules of sentences.
+        form: Unicode's normal form of the corpus: NFC, NFD, NFKC or none.
+        keep_lines: each line of a text is a sentence.
+        tokens: each line of a text is a sentence whose words are separated by spaces.
+        encoding: encoding of files that are not UTF-8.
+        field: key of the text in JSON lines.
+        heldout: share of the text to hold out, below 1: whole files, or stretches if no files have that size.
+        unique: drop sentences that occurred before.
+        min_count: leave out words with fewer occurrences from the vocabulary.
+        max_size: maximum number of words in the vocabulary.
+        seed: chooses the heldout text and mixes the shards.
+        overwrite: replace a corpus that this function wrote.
+        callback: called with the `Progress` again and again.
+
+    Raises:
+        DataError: a text cannot be read or is not text, or the output is refused; names file and line.
+        OptionsError: an argument is unknown or out of bounds.
+    """
+    if keep_lines and tokens:
+        raise ArgumentError("`keep_lines` and `tokens` exclude each other: tokens are given by lines")
+    split = Split.TOKENS if tokens else Split.LINES if keep_lines else Split.SENTENCES
+    pipeline = TextPipeline(language, Form(form), split)
+    for problem in pipeline.contradictions():
+        raise ArgumentError("`language`" + problem.removeprefix("language"))
+    if encoding is not None and not is_encoding(encoding):
+        raise ArgumentError(f"`encoding` is {encoding!r:.80}, which is no encoding that Python knows")
+    if not 0 <= heldout < 1:
+        raise OptionsError(f"`heldout` is {heldout}; it must be a share of at least 0 and below 1")
+    patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
+    _refuse_inside(out, patterns)
+    with (
+        messages.os_errors_as(DataError, f"{out}: cannot be written"),
+        shards.input_files(patterns, "texts", below=True) as files,
+        atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
+    ):
+        report = Preparation(Path(out), pipeline, unique=unique)
+        sources = _recognised(files, {*patterns}, encoding, report)
+        corpus = _Corpus(directory, report, seed)
+        reading = _Reading(sources, heldout, seed, split, field)
+        report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
+        work = functools.partial(_tokenise, pipeline)
+        for destination, sentences, removed in background.map_in_processes(work, reading, _n_processes()):
+            report.removed.update(removed)
+            corpus.add(destination, sentences)
+            if callback is not None:
+                n_sentences = report.train.n_sentences + report.heldout.n_sentences
+                callback(Progress(reading.n_bytes, reading.n_read, n_sentences))
+        corpus.finish(min_count, max_size)
+        if heldout and not report.heldout.n_sentences:
+            raise DataError(
+                f"the text is too short to hold out {heldout:.0%} of it; `heldout` 0 holds out nothing"
+            )
+        for source in sources:
+            report.left_out.update(source.left_out)
+            counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
+            counts.n_files += 1
+            counts.n_bytes += source.n_bytes
+            counts.n_characters += source.n_characters
+        (directory / STEPS).write_text(_steps(report, patterns, heldout, seed), encoding="utf-8")
+    return report
+
+
+# --- inputs -------------------------------------------------------------------------------------------
+
+
+def _refuse_inside(out: PathLike, patterns: Sequence[str]) -> None:
+    """Refuse an output in a directory of the texts, which would be read the next time."""
+    for pattern in patterns:
+        folder = Path(pattern).resolve()
+        if folder.is_dir() and Path(out).resolve().is_relative_to(folder):
+            raise DataError(f"{out}: is inside {pattern}, which is read; give a directory elsewhere")
+
+
+def _recognised(
+    files: Sequence[Path], named: set[str], encoding: str | None, report: Preparation
+) -> list[Source]:
+    """Recognise all files; one that holds no text is refused if the user named it, otherwise skipped.
+
+    Raises:
+        DataError: a named file, or none of the files, holds text.
+    """
+    sources = []
+    for file in files:
+        try:
+            sources.append(recognise(file, encoding))
+        except DataError as error:
+            if shards.name_of(file) in named or len(files) == 1:
+                raise
+            report.skipped.append(str(error))
+    if not sources:
+        raise DataError(f"none of the {len(files):,} files holds text; the first: {report.skipped[0]}")
+    return sources
+
+
+_HELDOUT_SHARD = -1
+_Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces
+
+
+class _Reading:
+    """The text of all files in batches, each for one shard of the corpus; iterated once.
+
+    Stretches of consecutive pieces are distributed over the shards at random, so that each shard has some of
+    every file. Stretches at even distances are held out, unless there are heldout files, which come first.
+
+    Args:
+        sources: the files.
+        share: share of the text to hold out.
+        seed: seed of all choices.
+        split: what the pieces are.
+        json_field: see `Source.pieces`.
+
+    Attributes:
+        heldout_sources: the heldout files.
+        n_bytes: bytes of all files.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source], share: float, seed: int, split: Split, json_field: str
+    ) -> None:
+        self._random = random.Random(seed)
+        self._share, self._split, self._field = share, split, json_field
+        self.n_bytes = sum(source.n_bytes for source in sources)
+        self.heldout_sources = self._chosen(sources)
+        # Heldout files first: of two equal sentences, the later one may be dropped.
+        self._sources = sorted(sources, key=lambda source: source not in self.heldout_sources)
+        self._n_shards = min(max(self.n_bytes // _SHARD_BYTES, 1), _MOST_SHARDS)
+        self._n_done = 0
+        self._current: Source | None = None
+
+    @property
+    def n_read(self) -> int:
+        """Bytes that have been read."""
+        return self._n_done + (self._current.n_read if self._current else 0)
+
+    def _chosen(self, sources: Sequence[Source]) -> frozenset[Source]:
+        """Choose heldout files at random; none if no choice comes near the share."""
+        wanted = self._share * self.n_bytes
+        chosen, n_bytes = [], 0
+        for source in self._random.sample(sources, len(sources)):
+            if n_bytes < wanted and n_bytes + source.n_bytes <= wanted * _MOST_ABOVE:
+                chosen.append(source)
+                n_bytes += source.n_bytes
+        return frozenset(chosen if n_bytes >= wanted / _MOST_ABOVE else [])
+
+    def __iter__(self) -> Iterator[_Task]:
+        """Yield batches of pieces."""
+        batches: dict[tuple[int, Split], list[str]] = {}
+        sizes: Counter[tuple[int, Split]] = Counter()
+        for shard, split, pieces in self._stretches():
+            key = shard, split
+            batches.setdefault(key, []).extend(pieces)
+            sizes[key] += sum(map(len, pieces))
+            if sizes.get(key, 0) >= _BATCH:
+                del sizes[key]
+                yield (*key, batches.pop(key))
+        for key, pieces in batches.items():
+            yield (*key, pieces)
+
+    def _stretches(self) -> Iterator[_Task]:
+        """Yield stretches with their shards; the last one is held out if none was before."""
+        credit = self._random.random()  # grows by the share; a whole one holds out a stretch
+        has_heldout = not self._share
+        last: _Task | None = None
+        for source, pieces in self._pieces():
+            if last is not None:
+                yield last
+            credit += self._share
+            is_heldout = source in self.heldout_sources if self.heldout_sources else credit >= 1
+            credit %= 1
+            has_heldout = has_heldout or is_heldout
+            shard = _HELDOUT_SHARD if is_heldout else self._random.randrange(self._n_shards)
+            last = shard, Split.TOKENS if source.kind is Kind.CONLLU else self._split, pieces
+        if last is not None:
+            yield last if has_heldout else (_HELDOUT_SHARD, *last[1:])
+
+    def _pieces(self) -> Iterator[tuple[Source, list[str]]]:
+        """Yield consecutive pieces of each file, together as long as a stretch."""
+        longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
+        for source in self._sources:
+            self._current = source
+            pieces, size = [], 0
+            for piece in source.pieces(self._split, self._field):
+                pieces.append(piece)
+                size += len(piece)
+                if size >= longest:
+                    yield source, pieces
+                    pieces, size = [], 0
+            if pieces:
+                yield source, pieces
+            self._current = None
+            self._n_done += source.n_bytes
+
+
+def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:
+    destination, split, pieces = task
+    removed: Counter[str] = Counter()
+    return destination, pipeline.tokenise(pieces, split, removed), removed
+
+
+def _n_processes() -> int:
+    """Return the number of processes beside this one: none with TensorFlow, whose threads do not fork."""
+    if sys.platform != "linux" or "tensorflow" in sys.modules:
+        return 0
+    n_cores = len(os.sched_getaffinity(0))
+    return n_cores if n_cores > 1 else 0
+
+
+# --- outputs ------------------------------------------------------------------------------------------
+
+
+class _Corpus:
+    """Writes sentences to the shards of a corpus, and counts them.
+
+    Args:
+        directory: empty directory.
+        report: gets the counts.
+        seed: chooses the examples.
+    """
+
+    def __init__(self, directory: Path, report: Preparation, seed: int) -> None:
+        self._directory, self._report = directory, report
+        self._words: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # of train, of heldout
+        self._n_lines: Counter[int] = Counter()
+        self._seen = _Hashes()
+        self._random = random.Random(seed)
+        self._n_batches = 0
+        (directory / TRAIN).mkdir()
+        (directory / HELDOUT).touch()
+
+    def add(self, shard: int, sentences: list[str]) -> None:
+        """Append sentences to a shard or to the heldout text."""
+        is_new = self._seen.add(sentences)
+        self._report.n_duplicates += len(sentences) - sum(is_new)
+        if self._report.unique:
+            sentences = [*itertools.compress(sentences, is_new)]
+        if not sentences:
+            return
+        is_heldout = shard == _HELDOUT_SHARD
+        counts = self._report.heldout if is_heldout else self._report.train
+        name = HELDOUT if is_heldout else f"{TRAIN}/part-{shard:05}.txt"
+        text = "\n".join(sentences) + "\n"
+        with (self._directory / name).open("ab") as file:
+            file.write(text.encode())
+        words = self._words[is_heldout]
+        words.update(text.split())
+        if len(words) > _MOST_TYPES:
+            self._forget_rare(words)
+        lengths = [sentence.count(" ") + 1 for sentence in sentences]
+        if (longest := max(lengths)) > counts.longest:
+            counts.longest, counts.place = (
+                longest,
+                f"{name}:{self._n_lines[shard] + lengths.index(longest) + 1}",
+            )
+        counts.n_sentences += len(sentences)
+        counts.n_tokens += sum(lengths)
+        self._n_lines[shard] += len(sentences)
+        if not is_heldout:
+            self._choose_example(sentences)
+
+    def _choose_example(self, sentences: Sequence[str]) -> None:
+        """Keep a random sentence of a random sample of the batches."""
+        self._n_batches += 1
+        examples = self._report.examples
+        if len(examples) < _N_EXAMPLES and self._n_batches == 1:
+            examples += self._random.sample(sentences, min(_N_EXAMPLES, len(sentences)))
+        elif (place := self._random.randrange(self._n_batches)) < _N_EXAMPLES:
+            examples[place : place + 1] = [self._random.choice(sentences)]
+
+    def _forget_rare(self, words: Counter[str]) -> None:
+        for word in [word for word, count in words.items() if count == 1]:
+            del words[word]
+        message = f"more than {_MOST_TYPES:,} distinct words: those seen once were forgotten on the way"
+        if message not in self._report.warnings:
+            self._report.warnings.append(message)
+
+    def finish(self, min_count: int, max_size: int | None) -> None:
+        """Write the vocabulary, and compare the heldout words with it."""
+        report, words, heldout = self._report, self._words[False], self._words[True]
+        if not report.train.n_sentences:
+            raise DataError("the files hold too little text: no sentence is left to train on")
+        report.train.n_types, report.heldout.n_types = len(words), len(heldout)
+        counts = choose_words(words, report.train.n_sentences, min_count, max_size)
+        (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
+        report.n_words, report.coverage = len(counts.words), counts.coverage
+        if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
+            report.warnings.append(describe_marks(n_marks))
+        for word in counts.words:
+            del heldout[word]
+        report.unknown = heldout.most_common(_N_UNKNOWN)
+        report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
+
+
+class _Hashes:
+    """Hashes of the sentences so far, up to a limit; two sentences of one hash are taken for one."""
+
+    def __init__(self) -> None:
+        self._sorted = np.zeros(0, np.int64)
+        self._recent: set[int] = set()
+
+    def add(self, sentences: Sequence[str]) -> list[bool]:
+        """Add sentences, and return whether each is new."""
+        hashes = np.fromiter(map(hash, sentences), np.int64, len(sentences))
+        places = np.searchsorted(self._sorted, hashes)
+        is_old = np.zeros(len(hashes), bool)
+        inside = places < len(self._sorted)
+        is_old[inside] = self._sorted[places[inside]] == hashes[inside]
+        is_new = []
+        for number, old in zip(hashes.tolist(), is_old.tolist(), strict=True):
+            is_new.append(not old and number not in self._recent)
+            self._recent.add(number)
+        if len(self._sorted) >= _MOST_HASHES:
+            self._recent.clear()
+        elif len(self._recent) >= _RECENT_HASHES:
+            self._sorted = np.union1d(self._sorted, np.fromiter(self._recent, np.int64))
+            self._recent.clear()
+        return is_new
+
+
+def _steps(report: Preparation, patterns: Sequence[str], heldout: float, seed: int) -> str:
+    """Return the content of ``text.json``."""
+    values = report.pipeline.to_json() | {
+        "made_by": _MADE_BY,
+        "seed": seed,
+        "heldout_share": heldout,
+        "heldout_files": report.heldout_files,
+        "unique": report.unique,
+        "train": asdict(report.train),
+        "heldout": asdict(report.heldout),
+        "removed": report.removed,
+        "left_out": report.left_out,
+        "texts": patterns,
+        "sources": {kind: asdict(counts) for kind, counts in report.kinds.items()},
+    }
+    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+
+
+_MADE_BY = "bilm prepare"
+
+
+def _is_ours(directory: Path) -> bool:
+    """Return whether a directory contains only a corpus that `prepare` wrote."""
+    names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+    own = re.compile(rf"{TRAIN}|{TRAIN}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{STEPS}")
+    if not all(map(own.fullmatch, names)) or STEPS not in names:
+        return False
+    try:
+        return json.loads((directory / STEPS).read_bytes())["made_by"] == _MADE_BY
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+CORPUS = outputs.Kind("a corpus", _is_ours)
+"""A corpus as an output."""
