@@ -7,9 +7,10 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html.entities import html5
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -54,7 +55,6 @@ class Source:
         kind: what it is.
         encoding: encoding of its characters; XML declares its own.
         n_bytes: bytes of the file.
-        n_read: bytes that have been read.
         n_characters: characters of the text so far.
         left_out: elements of markup that were left out, by name.
     """
@@ -63,9 +63,14 @@ class Source:
     kind: Kind
     encoding: str
     n_bytes: int
-    n_read: int = 0
     n_characters: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    _file: BinaryIO | None = None
+
+    @property
+    def n_read(self) -> int:
+        """Bytes that have been read."""
+        return self._file.tell() if self._file is not None and not self._file.closed else 0
 
     @property
     def name(self) -> str:
@@ -82,14 +87,10 @@ class Source:
         Raises:
             DataError: the file cannot be read or is malformed; names file and line.
         """
-        with _opened(self.path, self._progressed) as content:
+        with _opened(self.path) as (self._file, content):
             for piece in self._pieces(content, split, json_field):
                 self.n_characters += len(piece)
                 yield piece
-        self.n_read = self.n_bytes
-
-    def _progressed(self, n_read: int) -> None:
-        self.n_read = n_read
 
     def _pieces(self, content: BinaryIO, split: Split, json_field: str) -> Iterator[str]:
         if self.kind in (Kind.TEI, Kind.XML):
@@ -113,21 +114,11 @@ class Source:
 
 
 @contextmanager
-def _opened(path: Path, on_read: Callable[[int], None] = lambda n_read: None) -> Iterator[BinaryIO]:
-    """Open a file, plain or compressed; failures to read it are `DataError`s, also inside the block."""
-    with messages.os_errors_as(DataError, name_of(path)), path.open("rb") as raw:
-
-        class Counted(io.RawIOBase):
-            def readable(self) -> bool:
-                return True
-
-            def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-                n_bytes = raw.readinto(buffer)
-                on_read(raw.tell())
-                return n_bytes
-
-        with decompressed(io.BufferedReader(Counted(), _BLOCK_BYTES), name_of(path)) as content:
-            yield content
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Open a file, and its decompressed content; failures, also inside the block, are `DataError`s."""
+    with messages.os_errors_as(DataError, name_of(path)), path.open("rb") as file:
+        with decompressed(file, name_of(path)) as content:
+            yield file, content
 
 
 # --- recognition --------------------------------------------------------------------------------------
@@ -144,7 +135,7 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
         DataError: the file holds no text, or in a form that is not read; names it, with a remedy.
     """
     name = name_of(path)
-    with _opened(path) as content:
+    with _opened(path) as (_, content):
         head = content.read(_HEAD_BYTES)
     if (what := foreign.not_text(head, is_plain=False)) is not None:
         raise DataError(f"{name}: is {what}")
@@ -228,8 +219,6 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
         raise DataError(f"{name}: {place}not {encoding.upper()}; `encoding` gives another encoding") from None
-    finally:
-        text.detach()
 
 
 def _json_texts(lines: Iterable[str], name: str, json_field: str) -> Iterator[str]:
@@ -334,7 +323,7 @@ class _Blocks:
 
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         self.done: list[str] = []
-        self._rules, self._left_out = rules, left_out
+        self._rules, self.left_out = rules, left_out
         self._text: list[str] = []
         self._size = 0
         self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
@@ -350,7 +339,7 @@ class _Blocks:
                 return
             self._skipped = ""
         if self._is_left_out(name):
-            self._left_out[name] += 1
+            self.left_out[name] += 1
             self._skipped, self._depth = name, 1
         elif name in self._rules.spaces:
             self.text("" if attributes.get("break") == "no" else " ")
@@ -442,12 +431,14 @@ def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
             problem = f"the entity {entity!r:.80} is long or nested and is not expanded"
             raise DataError(f"{name}: line {line}: {problem}")
 
-    def unknown_entity(entity: str, is_parameter: bool) -> None:
-        """Take the entities of HTML, which older TEI has; their definitions are in other files."""
-        if not is_parameter:
-            blocks.text(html.unescape(f"&{entity};"))
+    def undefined_entity(entity: str, is_parameter: bool) -> None:
+        """Take the entities of HTML, which older TEI has; its definitions are in other files."""
+        if (text := html5.get(f"{entity};")) is not None:
+            blocks.text(text)
+        elif not is_parameter:
+            blocks.left_out[f"&{entity};"] += 1
 
-    parser.EntityDeclHandler, parser.SkippedEntityHandler = entity, unknown_entity
+    parser.EntityDeclHandler, parser.SkippedEntityHandler = entity, undefined_entity
     try:
         while block := content.read(_BLOCK_BYTES):
             parser.Parse(block)

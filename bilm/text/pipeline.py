@@ -121,7 +121,7 @@ class TextPipeline:
 
         Example:
             >>> [*TextPipeline("en").sentences("Mr. Fox can't swim. Can he fly?")]
-            [['Mr.', 'Fox', "can't", 'swim', '.'], ['Can', 'he', 'fly', '?']]
+            [['Mr', '.', 'Fox', "can't", 'swim', '.'], ['Can', 'he', 'fly', '?']]
         """
         lines = re.split(r"\r\n|\r|\n", text)
         pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)

@@ -1,6 +1,7 @@
 """The call `prepare`: files of raw text to a corpus with heldout text and vocabulary."""
 
 import functools
+import heapq
 import itertools
 import json
 import os
@@ -11,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from bilm.errors import ArgumentError, DataError, OptionsError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
@@ -29,9 +29,9 @@ _LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 14  # characters
 _BATCH = 1 << 15  # characters that are tokenised at once
 _MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
 _MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
-_MOST_HASHES = 1 << 25  # of sentences, eight bytes each; beyond, new sentences are not remembered
-_RECENT_HASHES = 1 << 18
+_MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
 _N_EXAMPLES, _N_UNKNOWN = 5, 10
+_ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
 @dataclass
@@ -77,15 +77,18 @@ class Preparation:
     Attributes:
         directory: the corpus: ``train/``, ``heldout.txt``, ``vocab.txt`` and ``text.json``.
         pipeline: the steps from text to sentences.
+        texts: the texts as they were given.
+        seed: seed of the choice of heldout text and of the shards.
         kinds: counts of the files by their kind.
         skipped: messages about files that hold no text.
         left_out: elements of markup that were left out, by name.
         removed: invisible characters that were removed, by name.
-        n_duplicates: sentences that occurred before; those of a `unique` corpus were dropped.
-        unique: whether duplicates were dropped.
+        n_repeated: sentences that occurred before among the first 4 million.
+        unique: whether these were dropped.
         heldout_files: files of the heldout text; empty if it has stretches of all files.
         train: counts of the text to train on.
         heldout: counts of the heldout text.
+        are_types_exact: false if words that occurred once were forgotten on the way, to save memory.
         n_words: words of the vocabulary, with the three special ones.
         coverage: share of the training words in the vocabulary.
         unknown_share: share of the heldout words outside the vocabulary.
@@ -96,15 +99,18 @@ class Preparation:
 
     directory: Path
     pipeline: TextPipeline
+    texts: list[str]
+    seed: int
     kinds: dict[str, KindCounts] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    removed: Counter[str] = field(default_factory=Counter)
-    n_duplicates: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    n_repeated: int = 0
     unique: bool = False
     heldout_files: list[str] = field(default_factory=list)
     train: TextCounts = field(default_factory=TextCounts)
     heldout: TextCounts = field(default_factory=TextCounts)
+    are_types_exact: bool = True
     n_words: int = 0
     coverage: float = 0.0
     unknown_share: float = 0.0
@@ -112,20 +118,11 @@ class Preparation:
     examples: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress of `prepare`.
-
-    Attributes:
-        n_bytes: bytes of all files.
-        n_read: bytes that have been read.
-        n_sentences: sentences that have been written.
-    """
-
-    n_bytes: int
-    n_read: int
-    n_sentences: int
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``text.json``: the steps, then the counts."""
+        facts = asdict(self)
+        del facts["directory"]
+        return {**facts.pop("pipeline"), "made_by": _MADE_BY, **facts}
 
 
 @checked
@@ -145,7 +142,7 @@ def prepare(
     max_size: int | None = 200_000,
     seed: int = 0,
     overwrite: bool = False,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[int, int, int], None] | None = None,
 ) -> Preparation:
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
@@ -167,7 +164,7 @@ def prepare(
         max_size: maximum number of words in the vocabulary.
         seed: chooses the heldout text and mixes the shards.
         overwrite: replace a corpus that this function wrote.
-        callback: called with the `Progress` again and again.
+        callback: called again and again with the bytes read, those of all files, and the sentences.
 
     Raises:
         DataError: a text cannot be read or is not text, or the output is refused; names file and line.
@@ -190,30 +187,34 @@ def prepare(
         shards.input_files(patterns, "texts", below=True) as files,
         atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
     ):
-        report = Preparation(Path(out), pipeline, unique=unique)
+        report = Preparation(Path(out), pipeline, patterns, seed, unique=unique)
         sources = _recognised(files, {*patterns}, encoding, report)
-        corpus = _Corpus(directory, report, seed)
+        corpus = _Corpus(directory, report)
         reading = _Reading(sources, heldout, seed, split, field)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
         work = functools.partial(_tokenise, pipeline)
-        for destination, sentences, removed in background.map_in_processes(work, reading, _n_processes()):
-            report.removed.update(removed)
-            corpus.add(destination, sentences)
+        removed: Counter[str] = Counter()
+        for shard, sentences, removed_here in background.map_in_processes(work, reading, _n_processes()):
+            removed.update(removed_here)
+            corpus.add(shard, sentences)
             if callback is not None:
                 n_sentences = report.train.n_sentences + report.heldout.n_sentences
-                callback(Progress(reading.n_bytes, reading.n_read, n_sentences))
+                callback(reading.n_read, reading.n_bytes, n_sentences)
         corpus.finish(min_count, max_size)
         if heldout and not report.heldout.n_sentences:
             raise DataError(
                 f"the text is too short to hold out {heldout:.0%} of it; `heldout` 0 holds out nothing"
             )
+        report.removed = dict(removed.most_common())
+        left_out = sum((source.left_out for source in sources), Counter[str]())
+        report.left_out = dict(left_out.most_common())
         for source in sources:
-            report.left_out.update(source.left_out)
             counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
             counts.n_files += 1
             counts.n_bytes += source.n_bytes
             counts.n_characters += source.n_characters
-        (directory / STEPS).write_text(_steps(report, patterns, heldout, seed), encoding="utf-8")
+        steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
+        (directory / STEPS).write_text(steps, encoding="utf-8")
     return report
 
 
@@ -238,10 +239,13 @@ def _recognised(
     """
     sources = []
     for file in files:
+        name = shards.name_of(file)
         try:
+            if name not in named and _ABOUT.match(file.name):
+                raise DataError(f"{name}: is about the text, by its name; name the file to read it")
             sources.append(recognise(file, encoding))
         except DataError as error:
-            if shards.name_of(file) in named or len(files) == 1:
+            if name in named or len(files) == 1:
                 raise
             report.skipped.append(str(error))
     if not sources:
@@ -371,29 +375,27 @@ class _Corpus:
     Args:
         directory: empty directory.
         report: gets the counts.
-        seed: chooses the examples.
     """
 
-    def __init__(self, directory: Path, report: Preparation, seed: int) -> None:
+    def __init__(self, directory: Path, report: Preparation) -> None:
         self._directory, self._report = directory, report
         self._words: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # of train, of heldout
-        self._n_lines: Counter[int] = Counter()
-        self._seen = _Hashes()
-        self._random = random.Random(seed)
-        self._n_batches = 0
+        self._n_lines: Counter[int] = Counter()  # of each shard
+        self._seen: set[int] = set()  # hashes of sentences
+        self._random = random.Random(report.seed)
+        self._examples: list[tuple[float, str]] = []  # with a random number, of which the largest are kept
         (directory / TRAIN).mkdir()
         (directory / HELDOUT).touch()
 
     def add(self, shard: int, sentences: list[str]) -> None:
         """Append sentences to a shard or to the heldout text."""
-        is_new = self._seen.add(sentences)
-        self._report.n_duplicates += len(sentences) - sum(is_new)
-        if self._report.unique:
+        report, is_heldout = self._report, shard == _HELDOUT_SHARD
+        is_new = [self._is_new(sentence) for sentence in sentences]
+        report.n_repeated += len(sentences) - sum(is_new)
+        if report.unique:
             sentences = [*itertools.compress(sentences, is_new)]
         if not sentences:
             return
-        is_heldout = shard == _HELDOUT_SHARD
-        counts = self._report.heldout if is_heldout else self._report.train
         name = HELDOUT if is_heldout else f"{TRAIN}/part-{shard:05}.txt"
         text = "\n".join(sentences) + "\n"
         with (self._directory / name).open("ab") as file:
@@ -401,40 +403,34 @@ class _Corpus:
         words = self._words[is_heldout]
         words.update(text.split())
         if len(words) > _MOST_TYPES:
-            self._forget_rare(words)
+            self._words[is_heldout] = Counter({word: count for word, count in words.items() if count > 1})
+            report.are_types_exact = False
+        counts = report.heldout if is_heldout else report.train
         lengths = [sentence.count(" ") + 1 for sentence in sentences]
         if (longest := max(lengths)) > counts.longest:
-            counts.longest, counts.place = (
-                longest,
-                f"{name}:{self._n_lines[shard] + lengths.index(longest) + 1}",
-            )
+            line = self._n_lines[shard] + lengths.index(longest) + 1
+            counts.longest, counts.place = longest, f"{name}:{line}"
         counts.n_sentences += len(sentences)
         counts.n_tokens += sum(lengths)
         self._n_lines[shard] += len(sentences)
         if not is_heldout:
-            self._choose_example(sentences)
+            drawn = ((self._random.random(), sentence) for sentence in sentences)
+            self._examples = heapq.nlargest(_N_EXAMPLES, itertools.chain(self._examples, drawn))
 
-    def _choose_example(self, sentences: Sequence[str]) -> None:
-        """Keep a random sentence of a random sample of the batches."""
-        self._n_batches += 1
-        examples = self._report.examples
-        if len(examples) < _N_EXAMPLES and self._n_batches == 1:
-            examples += self._random.sample(sentences, min(_N_EXAMPLES, len(sentences)))
-        elif (place := self._random.randrange(self._n_batches)) < _N_EXAMPLES:
-            examples[place : place + 1] = [self._random.choice(sentences)]
-
-    def _forget_rare(self, words: Counter[str]) -> None:
-        for word in [word for word, count in words.items() if count == 1]:
-            del words[word]
-        message = f"more than {_MOST_TYPES:,} distinct words: those seen once were forgotten on the way"
-        if message not in self._report.warnings:
-            self._report.warnings.append(message)
+    def _is_new(self, sentence: str) -> bool:
+        number = hash(sentence)
+        if number in self._seen:
+            return False
+        if len(self._seen) < _MOST_HASHES:
+            self._seen.add(number)
+        return True
 
     def finish(self, min_count: int, max_size: int | None) -> None:
         """Write the vocabulary, and compare the heldout words with it."""
         report, words, heldout = self._report, self._words[False], self._words[True]
         if not report.train.n_sentences:
             raise DataError("the files hold too little text: no sentence is left to train on")
+        report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)
         counts = choose_words(words, report.train.n_sentences, min_count, max_size)
         (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
@@ -445,50 +441,6 @@ class _Corpus:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
         report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
-
-
-class _Hashes:
-    """Hashes of the sentences so far, up to a limit; two sentences of one hash are taken for one."""
-
-    def __init__(self) -> None:
-        self._sorted = np.zeros(0, np.int64)
-        self._recent: set[int] = set()
-
-    def add(self, sentences: Sequence[str]) -> list[bool]:
-        """Add sentences, and return whether each is new."""
-        hashes = np.fromiter(map(hash, sentences), np.int64, len(sentences))
-        places = np.searchsorted(self._sorted, hashes)
-        is_old = np.zeros(len(hashes), bool)
-        inside = places < len(self._sorted)
-        is_old[inside] = self._sorted[places[inside]] == hashes[inside]
-        is_new = []
-        for number, old in zip(hashes.tolist(), is_old.tolist(), strict=True):
-            is_new.append(not old and number not in self._recent)
-            self._recent.add(number)
-        if len(self._sorted) >= _MOST_HASHES:
-            self._recent.clear()
-        elif len(self._recent) >= _RECENT_HASHES:
-            self._sorted = np.union1d(self._sorted, np.fromiter(self._recent, np.int64))
-            self._recent.clear()
-        return is_new
-
-
-def _steps(report: Preparation, patterns: Sequence[str], heldout: float, seed: int) -> str:
-    """Return the content of ``text.json``."""
-    values = report.pipeline.to_json() | {
-        "made_by": _MADE_BY,
-        "seed": seed,
-        "heldout_share": heldout,
-        "heldout_files": report.heldout_files,
-        "unique": report.unique,
-        "train": asdict(report.train),
-        "heldout": asdict(report.heldout),
-        "removed": report.removed,
-        "left_out": report.left_out,
-        "texts": patterns,
-        "sources": {kind: asdict(counts) for kind, counts in report.kinds.items()},
-    }
-    return json.dumps(values, ensure_ascii=False, indent=1) + "\n"
 
 
 _MADE_BY = "bilm prepare"

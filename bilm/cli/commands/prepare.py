@@ -1,7 +1,6 @@
 """``bilm prepare``."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import flags
+from bilm.cli.group import with_flags
 from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from bilm.text.prepare import Preparation, Progress
+    from bilm.text.prepare import Preparation
 
 _WIDTH = 80
-_MARGIN = 13  # of the second column
+_EXAMPLE = "as read"
 _N_NAMED = 10  # files, elements and the like that the page names
 
 
@@ -95,7 +95,7 @@ def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) 
     finally:
         progress.end()
     if as_json:
-        click.echo(json_line(dataclasses.asdict(report) | {"directory": str(out)}))
+        click.echo(json_line(report.to_json()))
         return
     for line in page(report):
         click.echo(printable(line))
@@ -104,80 +104,67 @@ def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) 
 class PreparationProgress(ProgressLine):
     """Progress line of `bilm prepare`."""
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, n_read: int, n_bytes: int, n_sentences: int) -> None:
         """Show the progress if it is due."""
         if self.is_due():
-            read = f"{progress.n_read / max(progress.n_bytes, 1):.0%} of {size_of(progress.n_bytes)}"
-            self.show([read, f"{progress.n_sentences:,} sentences"], partial(click.echo, err=True))
+            read = f"{n_read / max(n_bytes, 1):.0%} of {size_of(n_bytes)}"
+            self.show([read, f"{n_sentences:,} sentences"], partial(click.echo, err=True))
 
 
 def page(report: "Preparation") -> Iterator[str]:
-    """Yield the lines of a page about a corpus."""
-    rows = []
+    """Yield the lines of a page about a corpus, with a column of titles and one of texts."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    last = ""
+    for title, text in _rows(report):
+        overflow: Any = "ellipsis" if title == _EXAMPLE else "fold"
+        table.add_row(
+            "" if title == last else title, Text(text, no_wrap=title == _EXAMPLE, overflow=overflow)
+        )
+        last = title
+    console = Console(width=_WIDTH, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    yield from map(str.rstrip, capture.get().splitlines())
+
+
+def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
+    """Yield titles and texts of the page."""
     for kind, counts in report.kinds.items():
         files = counts.first if counts.n_files == 1 else f"{counts.n_files:,} files"
-        rows.append(f"{kind}: {files}, {size_of(counts.n_bytes)}")
-    yield from _row("read", rows)
-    yield from _row("skipped", _shortened(report.skipped))
-    yield from _row("left out", _listed(report.left_out))
-    yield from _row("removed", _listed(report.removed))
+        yield "read", f"{kind}: {files}, {size_of(counts.n_bytes)}"
+    yield from (("skipped", with_flags(text)) for text in _first(report.skipped))
+    for title, numbers in (("left out", report.left_out), ("removed", report.removed)):
+        if numbers:
+            yield title, ", ".join(_first([f"{name} {count:,}" for name, count in numbers.items()]))
     steps = report.pipeline
-    rules = {
-        "sentences": f"sentences and words by ICU {steps.icu}",
-        "lines": f"lines as they are, words by ICU {steps.icu}",
-        "tokens": "lines and tokens as they are",
-    }
-    form = "normal form as it was" if steps.form == "none" else f"normal form {steps.form}"
-    yield from _row("made", [f"{form}, language {steps.language}, {rules[steps.split]}"])
-    for name, text in (("train", report.train), ("heldout", report.heldout)):
-        if text.n_sentences:
-            total = f"{text.n_sentences:,} sentences, {text.n_tokens:,} tokens, {text.n_types:,} types"
-            yield from _row(name, [total, f"longest sentence: {text.longest:,} tokens, {text.place}"])
-    if report.heldout.n_sentences:
-        files = ", ".join(_shortened(report.heldout_files, 3))
-        yield from _row("", [f"heldout: {files or 'stretches of all files'}"])
-    if report.n_duplicates:
+    words = f"words by ICU {steps.icu}"
+    rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
+    yield "made", f"normal form {steps.form}, language {steps.language}"
+    yield "made", rules.get(steps.split, "lines and tokens as they are")
+    for title, counted in (("train", report.train), ("heldout", report.heldout)):
+        if counted.n_sentences:
+            types = f"{counted.n_types:,} types" + ("" if report.are_types_exact else " at least")
+            yield title, f"{counted.n_sentences:,} sentences, {counted.n_tokens:,} tokens, {types}"
+            yield title, f"longest sentence: {counted.longest:,} tokens, {counted.place}"
+    if report.n_repeated:
         remedy = "dropped" if report.unique else "kept; --unique drops them"
-        yield from _row("repeated", [f"{report.n_duplicates:,} sentences that occurred before, {remedy}"])
-    yield from _row("vocabulary", [f"{report.n_words:,} words, {report.coverage:.2%} of the training text"])
+        yield "repeated", f"{report.n_repeated:,} sentences that occurred before, {remedy}"
+    yield "vocabulary", f"{report.n_words:,} words, {report.coverage:.2%} of the training text"
     if report.heldout.n_sentences:
-        unknown = ", ".join(f"{word} {count:,}" for word, count in report.unknown)
-        words = [
-            f"{report.unknown_share:.2%} of the heldout words",
-            *([f"the commonest: {unknown}"] if unknown else []),
-        ]
-        yield from _row("unknown", words)
-    for warning in report.warnings:
-        yield from _row("warning", [warning])
-    yield "sentences as the model reads them:"
-    yield from (_cut(f"  {sentence}") for sentence in report.examples)
-    yield f"written to {report.directory}"
+        files = ", ".join(_first(report.heldout_files, 3)) or "stretches of all files"
+        yield "heldout is", files
+        yield "unknown", f"{report.unknown_share:.2%} of the heldout words"
+    if report.unknown:
+        yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
+    yield from (("warning", warning) for warning in report.warnings)
+    yield from ((_EXAMPLE, sentence) for sentence in report.examples)
+    yield "written to", str(report.directory)
 
 
-def _row(title: str, texts: "list[str]") -> Iterator[str]:
-    """Yield texts in the second column of the page, wrapped at words, below a title in the first."""
-    import textwrap
-
-    for text in texts:
-        for line in textwrap.wrap(text, _WIDTH - _MARGIN, break_on_hyphens=False):
-            yield f"{title:<{_MARGIN}}{line}"
-            title = ""
-
-
-def _listed(counts: Mapping[str, int]) -> list[str]:
-    """Return counts as one text, the largest first."""
-    largest = sorted(counts.items(), key=lambda item: -item[1])
-    texts = _shortened([f"{name} {count:,}" for name, count in largest], _N_NAMED)
-    return [", ".join(texts)] if texts else []
-
-
-def _shortened(texts: "list[str]", n_shown: int = _N_NAMED) -> list[str]:
+def _first(texts: "list[str]", n_shown: int = _N_NAMED) -> list[str]:
     n_more = len(texts) - n_shown
     return [*texts[:n_shown], f"and {n_more:,} more"] if n_more > 0 else texts
-
-
-def _cut(line: str) -> str:
-    """Return the beginning of a line that fits the page; letters of Chinese have two columns."""
-    from rich.cells import cell_len, set_cell_size
-
-    return line if cell_len(line) <= _WIDTH else set_cell_size(line, _WIDTH - 2).rstrip() + " …"
