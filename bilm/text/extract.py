@@ -20,7 +20,8 @@ from bilm.errors import DataError
 from bilm.io import foreign, messages
 from bilm.io.lines import decompressed
 from bilm.io.shards import name_of
-from bilm.text.pipeline import Split, paragraphs
+from bilm.text.pipeline import paragraphs
+from bilm.text.settings import Split, is_encoding
 
 _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 16
@@ -152,14 +153,6 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     return Source(path, kind, encoding or "utf-8", path.stat().st_size)
-
-
-def is_encoding(name: str) -> bool:
-    """Return whether Python knows an encoding of text by this name."""
-    try:
-        return codecs.lookup(name)._is_text_encoding
-    except LookupError:
-        return False
 
 
 def _kind(head: str, name: str) -> Kind:

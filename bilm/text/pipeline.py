@@ -14,7 +14,7 @@ from bilm.errors import DataError, checked
 from bilm.io import PathLike
 from bilm.io.json import Bounds, JsonObject, parse_json
 from bilm.io.outputs import read_file
-from bilm.options.parameters import Choice
+from bilm.text.settings import Form, Split, language_problems
 
 VERSION = 1
 """Version of the steps; another one is needed when the same text would become other tokens."""
@@ -39,26 +39,8 @@ _ANY_INVISIBLE = re.compile(f"\u00ad\n|[{''.join(_INVISIBLE.values())}]")
 _NAMES = {name: re.compile(f"[{characters}]") for name, characters in _INVISIBLE.items()}
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 _SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
-
-
-class Form(Choice):
-    """Unicode's normal form of a text."""
-
-    NFC = "NFC"
-    NFD = "NFD"
-    NFKC = "NFKC"
-    NONE = "none"
-
-
-class Split(Choice):
-    """What a piece of text is before it is split into words."""
-
-    SENTENCES = "sentences"  # a paragraph, whose sentences are found
-    LINES = "lines"  # a sentence
-    TOKENS = "tokens"  # a sentence, whose words are separated by spaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +67,7 @@ class TextPipeline:
 
     def contradictions(self) -> list[str]:
         """Return problems of the values."""
-        if _LANGUAGE.fullmatch(self.language):
-            return []
-        return [f"language: {self.language!r:.80} is not the code of a language, such as en or pt-BR"]
+        return language_problems(self.language)
 
     @classmethod
     def from_file(cls, path: PathLike) -> "TextPipeline":
@@ -106,10 +86,6 @@ class TextPipeline:
         if values.problems:
             raise DataError(f"{path}: {'; '.join(values.problems)}")
         return pipeline
-
-    def to_json(self) -> dict[str, str | int]:
-        """Return the steps as the first keys of a ``text.json``."""
-        return dataclasses.asdict(self)
 
     @checked
     def sentences(self, text: str) -> Iterator[list[str]]:

@@ -1,5 +1,6 @@
 """The call `prepare`: files of raw text to a corpus with heldout text and vocabulary."""
 
+import dataclasses
 import functools
 import heapq
 import itertools
@@ -10,14 +11,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bilm.errors import ArgumentError, DataError, OptionsError, checked
+from bilm.errors import DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
-from bilm.text.extract import Kind, Source, is_encoding, recognise
-from bilm.text.pipeline import Form, Split, TextPipeline
+from bilm.text.extract import Kind, Source, recognise
+from bilm.text.pipeline import TextPipeline
+from bilm.text.settings import Settings, Split
 from bilm.vocabulary.file import choose_words, describe_marks, vocabulary_text
 
 TRAIN, HELDOUT, VOCABULARY, STEPS = "train", "heldout.txt", "vocab.txt", "text.json"
@@ -34,7 +35,7 @@ _N_EXAMPLES, _N_UNKNOWN = 5, 10
 _ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
-@dataclass
+@dataclasses.dataclass
 class TextCounts:
     """Counts of the train or heldout text.
 
@@ -53,7 +54,7 @@ class TextCounts:
     place: str = ""
 
 
-@dataclass
+@dataclasses.dataclass
 class KindCounts:
     """Counts of the files of a kind.
 
@@ -70,21 +71,20 @@ class KindCounts:
     first: str = ""
 
 
-@dataclass
+@dataclasses.dataclass
 class Preparation:
     """Result of `prepare`.
 
     Attributes:
         directory: the corpus: ``train/``, ``heldout.txt``, ``vocab.txt`` and ``text.json``.
+        settings: settings of the call.
         pipeline: the steps from text to sentences.
         texts: the texts as they were given.
-        seed: seed of the choice of heldout text and of the shards.
         kinds: counts of the files by their kind.
         skipped: messages about files that hold no text.
         left_out: elements of markup that were left out, by name.
         removed: invisible characters that were removed, by name.
-        n_repeated: sentences that occurred before among the first 4 million.
-        unique: whether these were dropped.
+        n_repeated: sentences that occurred before, among the first 4 million; dropped if `unique`.
         heldout_files: files of the heldout text; empty if it has stretches of all files.
         train: counts of the text to train on.
         heldout: counts of the heldout text.
@@ -98,29 +98,28 @@ class Preparation:
     """
 
     directory: Path
+    settings: Settings
     pipeline: TextPipeline
     texts: list[str]
-    seed: int
-    kinds: dict[str, KindCounts] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
-    removed: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, KindCounts] = dataclasses.field(default_factory=dict)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    removed: dict[str, int] = dataclasses.field(default_factory=dict)
     n_repeated: int = 0
-    unique: bool = False
-    heldout_files: list[str] = field(default_factory=list)
-    train: TextCounts = field(default_factory=TextCounts)
-    heldout: TextCounts = field(default_factory=TextCounts)
+    heldout_files: list[str] = dataclasses.field(default_factory=list)
+    train: TextCounts = dataclasses.field(default_factory=TextCounts)
+    heldout: TextCounts = dataclasses.field(default_factory=TextCounts)
     are_types_exact: bool = True
     n_words: int = 0
     coverage: float = 0.0
     unknown_share: float = 0.0
-    unknown: list[tuple[str, int]] = field(default_factory=list)
-    examples: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    unknown: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    examples: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``text.json``: the steps, then the counts."""
-        facts = asdict(self)
+        facts = dataclasses.asdict(self)
         del facts["directory"]
         return {**facts.pop("pipeline"), "made_by": _MADE_BY, **facts}
 
@@ -129,20 +128,10 @@ class Preparation:
 def prepare(
     texts: PathLike | Iterable[PathLike],
     out: PathLike,
-    language: str = "und",
     *,
-    form: str = "NFC",
-    keep_lines: bool = False,
-    tokens: bool = False,
-    encoding: str | None = None,
-    field: str = "text",
-    heldout: float = 0.02,
-    unique: bool = False,
-    min_count: int = 2,
-    max_size: int | None = 200_000,
-    seed: int = 0,
     overwrite: bool = False,
     callback: Callable[[int, int, int], None] | None = None,
+    **settings: Any,
 ) -> Preparation:
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
@@ -152,81 +141,49 @@ def prepare(
     Args:
         texts: files, directories with all below them, or globs; ``-`` for standard input.
         out: directory to write.
-        language: code of the language, such as ``en``; chooses abbreviations and rules of sentences.
-        form: Unicode's normal form of the corpus: NFC, NFD, NFKC or none.
-        keep_lines: each line of a text is a sentence.
-        tokens: each line of a text is a sentence whose words are separated by spaces.
-        encoding: encoding of files that are not UTF-8.
-        field: key of the text in JSON lines.
-        heldout: share of the text to hold out, below 1: whole files, or stretches if no files have that size.
-        unique: drop sentences that occurred before.
-        min_count: leave out words with fewer occurrences from the vocabulary.
-        max_size: maximum number of words in the vocabulary.
-        seed: chooses the heldout text and mixes the shards.
         overwrite: replace a corpus that this function wrote.
         callback: called again and again with the bytes read, those of all files, and the sentences.
+        **settings: fields of `bilm.text.settings.Settings`, such as ``language="en"``.
 
     Raises:
         DataError: a text cannot be read or is not text, or the output is refused; names file and line.
-        OptionsError: an argument is unknown or out of bounds.
+        ArgumentError: an argument is unknown, has the wrong type, or is out of range.
     """
-    if keep_lines and tokens:
-        raise ArgumentError("`keep_lines` and `tokens` exclude each other: tokens are given by lines")
-    split = Split.TOKENS if tokens else Split.LINES if keep_lines else Split.SENTENCES
-    pipeline = TextPipeline(language, Form(form), split)
-    for problem in pipeline.contradictions():
-        raise ArgumentError("`language`" + problem.removeprefix("language"))
-    if encoding is not None and not is_encoding(encoding):
-        raise ArgumentError(f"`encoding` is {encoding!r:.80}, which is no encoding that Python knows")
-    if not 0 <= heldout < 1:
-        raise OptionsError(f"`heldout` is {heldout}; it must be a share of at least 0 and below 1")
+    chosen = Settings.of(settings)
     patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
-    _refuse_inside(out, patterns)
+    for folder in filter(os.path.isdir, patterns):
+        if Path(out).resolve().is_relative_to(Path(folder).resolve()):
+            raise DataError(f"{out}: is inside {folder}, which is read; give a directory elsewhere")
     with (
         messages.os_errors_as(DataError, f"{out}: cannot be written"),
         shards.input_files(patterns, "texts", below=True) as files,
         atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
     ):
-        report = Preparation(Path(out), pipeline, patterns, seed, unique=unique)
-        sources = _recognised(files, {*patterns}, encoding, report)
-        corpus = _Corpus(directory, report)
-        reading = _Reading(sources, heldout, seed, split, field)
+        pipeline = TextPipeline(chosen.language, chosen.form, chosen.split)
+        report = Preparation(Path(out), chosen, pipeline, patterns)
+        sources = _recognised(files, {*patterns}, chosen.encoding, report)
+        reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
+        removed, left_out = Counter[str](), Counter[str]()
         work = functools.partial(_tokenise, pipeline)
-        removed: Counter[str] = Counter()
         for shard, sentences, removed_here in background.map_in_processes(work, reading, _n_processes()):
             removed.update(removed_here)
             corpus.add(shard, sentences)
             if callback is not None:
                 n_sentences = report.train.n_sentences + report.heldout.n_sentences
                 callback(reading.n_read, reading.n_bytes, n_sentences)
-        corpus.finish(min_count, max_size)
-        if heldout and not report.heldout.n_sentences:
-            raise DataError(
-                f"the text is too short to hold out {heldout:.0%} of it; `heldout` 0 holds out nothing"
-            )
-        report.removed = dict(removed.most_common())
-        left_out = sum((source.left_out for source in sources), Counter[str]())
-        report.left_out = dict(left_out.most_common())
         for source in sources:
+            left_out.update(source.left_out)
             counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
             counts.n_files += 1
             counts.n_bytes += source.n_bytes
             counts.n_characters += source.n_characters
-        steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
-        (directory / STEPS).write_text(steps, encoding="utf-8")
+        report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
+        corpus.finish()
     return report
 
 
 # --- inputs -------------------------------------------------------------------------------------------
-
-
-def _refuse_inside(out: PathLike, patterns: Sequence[str]) -> None:
-    """Refuse an output in a directory of the texts, which would be read the next time."""
-    for pattern in patterns:
-        folder = Path(pattern).resolve()
-        if folder.is_dir() and Path(out).resolve().is_relative_to(folder):
-            raise DataError(f"{out}: is inside {pattern}, which is read; give a directory elsewhere")
 
 
 def _recognised(
@@ -265,21 +222,16 @@ class _Reading:
 
     Args:
         sources: the files.
-        share: share of the text to hold out.
-        seed: seed of all choices.
-        split: what the pieces are.
-        json_field: see `Source.pieces`.
+        settings: settings of the call.
 
     Attributes:
         heldout_sources: the heldout files.
         n_bytes: bytes of all files.
     """
 
-    def __init__(
-        self, sources: Sequence[Source], share: float, seed: int, split: Split, json_field: str
-    ) -> None:
-        self._random = random.Random(seed)
-        self._share, self._split, self._field = share, split, json_field
+    def __init__(self, sources: Sequence[Source], settings: Settings) -> None:
+        self._random = random.Random(settings.seed)
+        self._share, self._split, self._field = settings.heldout, settings.split, settings.field
         self.n_bytes = sum(source.n_bytes for source in sources)
         self.heldout_sources = self._chosen(sources)
         # Heldout files first: of two equal sentences, the later one may be dropped.
@@ -382,7 +334,7 @@ class _Corpus:
         self._words: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # of train, of heldout
         self._n_lines: Counter[int] = Counter()  # of each shard
         self._seen: set[int] = set()  # hashes of sentences
-        self._random = random.Random(report.seed)
+        self._random = random.Random(report.settings.seed)
         self._examples: list[tuple[float, str]] = []  # with a random number, of which the largest are kept
         (directory / TRAIN).mkdir()
         (directory / HELDOUT).touch()
@@ -392,7 +344,7 @@ class _Corpus:
         report, is_heldout = self._report, shard == _HELDOUT_SHARD
         is_new = [self._is_new(sentence) for sentence in sentences]
         report.n_repeated += len(sentences) - sum(is_new)
-        if report.unique:
+        if report.settings.unique:
             sentences = [*itertools.compress(sentences, is_new)]
         if not sentences:
             return
@@ -425,14 +377,15 @@ class _Corpus:
             self._seen.add(number)
         return True
 
-    def finish(self, min_count: int, max_size: int | None) -> None:
-        """Write the vocabulary, and compare the heldout words with it."""
+    def finish(self) -> None:
+        """Write the vocabulary, compare the heldout words with it, and write ``text.json``."""
         report, words, heldout = self._report, self._words[False], self._words[True]
         if not report.train.n_sentences:
             raise DataError("the files hold too little text: no sentence is left to train on")
         report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)
-        counts = choose_words(words, report.train.n_sentences, min_count, max_size)
+        settings = report.settings
+        counts = choose_words(words, report.train.n_sentences, settings.min_count, settings.max_size)
         (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
         report.n_words, report.coverage = len(counts.words), counts.coverage
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
@@ -441,6 +394,8 @@ class _Corpus:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
         report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
+        steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
+        (self._directory / STEPS).write_text(steps, encoding="utf-8")
 
 
 _MADE_BY = "bilm prepare"

@@ -12,6 +12,8 @@ from bilm.cli.group import with_flags
 from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
+from bilm.options.parameters import parameters
+from bilm.text.settings import Settings
 
 if TYPE_CHECKING:
     from bilm.text.prepare import Preparation
@@ -33,48 +35,20 @@ def _share(text: str) -> float:
         raise OptionsError(f"{text!r:.80} is not a share, such as 2% or 0.02") from None
 
 
+_READ_AS = {
+    "language": flags.Parsed("CODE", str),
+    "encoding": flags.Parsed("NAME", str),
+    "field": flags.Parsed("KEY", str),
+    "heldout": flags.Parsed("SHARE", _share),
+}
+
+
 @click.command(cls=flags.TextCommand, short_help="Make a corpus of raw text in any language.")
 @click.argument("texts", type=flags.TEXT, nargs=-1, required=True, metavar="TEXTS...")
 @click.option("--out", type=flags.FILE, required=True, help="Directory of the corpus to write.")
-@click.option(
-    "--language",
-    metavar="CODE",
-    default="und",
-    help="Language, such as en or pt-BR, for abbreviations and ends of sentences; und for none.",
+@flags.together(
+    *(flags.flag_of(setting, _READ_AS.get(setting.name)) for setting in parameters(Settings).values())
 )
-@click.option(
-    "--form",
-    type=click.Choice(["NFC", "NFD", "NFKC", "none"]),
-    default="NFC",
-    help="Unicode's normal form of the corpus.",
-)
-@click.option("--keep-lines", is_flag=True, help="Each line is a sentence.")
-@click.option("--tokens", is_flag=True, help="Each line is a sentence, its words separated by spaces.")
-@click.option(
-    "--encoding", metavar="NAME", show_default="UTF-8", help="Encoding of the texts, such as latin-1."
-)
-@click.option("--field", default="text", metavar="KEY", help="Key of the text in JSON lines.")
-@click.option(
-    "--heldout",
-    type=flags.Parsed("SHARE", _share),
-    metavar="SHARE",
-    default="2%",
-    help="Share of the text to hold out: whole files, or stretches of text if no files have that size.",
-)
-@click.option("--unique", is_flag=True, help="Drop sentences that occurred before.")
-@click.option(
-    "--min-count",
-    type=flags.POSITIVE,
-    default=2,
-    help="Leave out words with fewer occurrences from the vocabulary.",
-)
-@click.option(
-    "--max-size",
-    type=flags.Integer(min=4),
-    default=200_000,
-    help="Maximum number of words in the vocabulary, including the special ones.",
-)
-@click.option("--seed", type=flags.Integer(min=0), default=0, help="Seed of the choice of heldout text.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @flags.overwrite
 def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
@@ -151,7 +125,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
             yield title, f"{counted.n_sentences:,} sentences, {counted.n_tokens:,} tokens, {types}"
             yield title, f"longest sentence: {counted.longest:,} tokens, {counted.place}"
     if report.n_repeated:
-        remedy = "dropped" if report.unique else "kept; --unique drops them"
+        remedy = "dropped" if report.settings.unique else "kept; --unique drops them"
         yield "repeated", f"{report.n_repeated:,} sentences that occurred before, {remedy}"
     yield "vocabulary", f"{report.n_words:,} words, {report.coverage:.2%} of the training text"
     if report.heldout.n_sentences:
