@@ -57,6 +57,11 @@ class TextPipeline:
         split: whether sentences, and words, are found or given.
         icu: version of ICU, whose rules and dictionaries change.
         version: version of the steps.
+
+    Example:
+        >>> steps = TextPipeline("en")  # or TextPipeline.from_file("corpus/text.json")
+        >>> [*steps.sentences("The fox can't swim. Can it fly?")]
+        [['The', 'fox', "can't", 'swim', '.'], ['Can', 'it', 'fly', '?']]
     """
 
     language: str = "und"
@@ -94,10 +99,6 @@ class TextPipeline:
         Args:
             text: raw text; blank lines separate paragraphs. Where lines or tokens are given, one sentence a
                 line.
-
-        Example:
-            >>> [*TextPipeline("en").sentences("Mr. Fox can't swim. Can he fly?")]
-            [['Mr', '.', 'Fox', "can't", 'swim', '.'], ['Can', 'he', 'fly', '?']]
         """
         lines = re.split(r"\r\n|\r|\n", text)
         pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)

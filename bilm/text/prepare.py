@@ -148,6 +148,12 @@ def prepare(
     Raises:
         DataError: a text cannot be read or is not text, or the output is refused; names file and line.
         ArgumentError: an argument is unknown, has the wrong type, or is out of range.
+
+    Example:
+        >>> import bilm
+        >>> report = bilm.prepare("corpus.txt", "corpus", tokens=True, heldout=0.1)
+        >>> report.train.n_sentences + report.heldout.n_sentences, report.n_repeated
+        (300, 0)
     """
     chosen = Settings.of(settings)
     patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
