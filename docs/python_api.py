@@ -91,8 +91,8 @@ _SHORTER = {
 }
 _SPELLINGS = {"Precision.FLOAT32": "'float32'"}
 _NOT_CONSTRUCTED = frozenset(
-    "BilmOutput DumpResult Estimate Options Preparation RunDirectory TestResult TextCounts TrainingResult WeightedLayers "
-    "WordPredictor".split()
+    "BilmOutput DumpResult Estimate Options Preparation RunDirectory TestResult TextCounts TrainingResult "
+    "WeightedLayers WordPredictor".split()
 )
 _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
 # Other pages have examples of these.

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 from icu4py import icu_version
@@ -41,6 +42,7 @@ _NAMES = {name: re.compile(f"[{characters}]") for name, characters in _INVISIBLE
 _RULES_OF = {"grc": "el"}
 _SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
+_PART_OF_LINE = re.compile(rf".{{{_LONG_PARAGRAPH}}}.*?(?:[.!?…।؟۔][\"'”’»)]*\s|[。！？｡]|$)|.+", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,12 +153,12 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     r"""Yield the paragraphs of a text: lines up to a blank one, joined by ``\n``.
 
     A long paragraph ends with the line that ends a sentence, so that texts without blank lines have
-    paragraphs too, and a very long one with any line.
+    paragraphs too, and a very long one with any line. A long line is divided after a full stop or the like.
     """
     pending: list[str] = []
     size = 0
-    for line in lines:
-        line = line.strip()
+    parts = (_PART_OF_LINE.findall(line) if len(line) > _LONG_PARAGRAPH else [line] for line in lines)
+    for line in map(str.strip, chain.from_iterable(parts)):
         if line:
             pending.append(line)
             size += len(line)

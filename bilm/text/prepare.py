@@ -153,7 +153,7 @@ def prepare(
         >>> import bilm
         >>> report = bilm.prepare("corpus.txt", "corpus", tokens=True, heldout=0.1)
         >>> report.train.n_sentences + report.heldout.n_sentences, report.n_repeated
-        (300, 0)
+        (240, 0)
     """
     chosen = Settings.of(settings)
     patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
