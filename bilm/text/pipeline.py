@@ -104,8 +104,8 @@ class TextPipeline:
         """
         lines = re.split(r"\r\n|\r|\n", text)
         pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)
-        for piece in pieces:
-            yield from (sentence.split(" ") for sentence in self.tokenise([piece]))
+        for sentence in self.tokenise([*pieces]):
+            yield sentence.split(" ")
 
     def tokenise(
         self, pieces: Sequence[str], split: Split | None = None, removed: Counter[str] | None = None

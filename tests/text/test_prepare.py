@@ -12,11 +12,14 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bilm
 from bilm.text import prepare as module
 from bilm.text.pipeline import TextPipeline, paragraphs
+from bilm.text.settings import Form, Split
 from tests.helpers import ROOT, invoke, python, refuse, run, snapshot
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
@@ -446,8 +449,36 @@ def test_damaged_steps_are_refused(content, message, tmp_path):
         TextPipeline.from_file(tmp_path / "text.json")
 
 
+NASTY = st.text(
+    st.sampled_from(
+        "aA é́ ก็บคน我北。.!?·;'’-\u00ad\u200b\u200d\ufeff\x00\x1c\x85\u2028\u2029\n\r\t\ud800<>😀👍🏽न्"
+    )
+)
+
+
+@given(
+    st.lists(NASTY),
+    st.sampled_from(["en", "th", "grc", "und"]),
+    st.sampled_from(Form),
+    st.sampled_from(Split),
+)
+def test_sentences_are_words_and_do_not_depend_on_other_pieces(pieces, language, form, split):
+    pipeline = TextPipeline(language, form, split)
+    sentences = pipeline.tokenise(pieces)
+    assert sentences == [sentence for piece in pieces for sentence in pipeline.tokenise([piece])]
+    for sentence in sentences:
+        assert " ".join(sentence.split()) == sentence != ""
+        assert sentence.encode().decode() == sentence  # no halves of characters
+        assert form is Form.NONE or all(
+            unicodedata.is_normalized(form.value, word) for word in sentence.split()
+        )
+
+
 def test_long_paragraphs_end_with_sentences():
     lines = [f"Line {k} of a text that has no blank lines." for k in range(500)]
     text = "\n".join(lines)
     pieces = [*paragraphs(lines)]
     assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and "\n".join(pieces) == text
+    (line,) = [" ".join(lines)]
+    pieces = [*paragraphs([line])]
+    assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
