@@ -1,7 +1,8 @@
 """Train, test and use ELMo's bidirectional language models on TensorFlow 2 and Keras 3.
 
-`train`, `restart`, `test` and `dump_weights` do the same as the commands of these names. `ElmoEmbedder` turns
-sentences into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all public names.
+`prepare`, `train`, `restart`, `test` and `dump_weights` do the same as the commands of these names.
+`ElmoEmbedder` turns sentences into vectors; `Elmo` is a Keras layer. ``docs/python-api.md`` describes all
+public names.
 """
 
 import importlib
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from bilm.runs.test import test as test
     from bilm.runs.train import restart as restart
     from bilm.runs.train import train as train
+    from bilm.text.pipeline import TextPipeline as TextPipeline
+    from bilm.text.prepare import prepare as prepare
     from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
     from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
@@ -53,10 +56,12 @@ _MODULES = {
     "bilm.runs.reporter": ("Reporter",),
     "bilm.runs.test": ("test",),
     "bilm.runs.train": ("restart", "train"),
+    "bilm.text.pipeline": ("TextPipeline",),
+    "bilm.text.prepare": ("prepare",),
     "bilm.vocabulary.vocabulary": ("UnicodeCharsVocabulary", "Vocabulary"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.vocabulary.")
+_WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.text.", "bilm.vocabulary.")
 _ON_TENSORFLOW = (
     *("bilm.embedding.scoring", "bilm.layers.sentence_vectorizer", "bilm.models.language_model"),
     "bilm.runs.",

@@ -28,7 +28,7 @@ PACKAGE = DOCS.parent / "bilm"
 
 # Each part of the package imports only from earlier parts. The last two provide bilm-tf's names.
 PACKAGES = (
-    *("errors", "installation", "io", "options", "vocabulary", "data", "backend", "layers"),
+    *("errors", "installation", "io", "options", "vocabulary", "text", "data", "backend", "layers"),
     *("weights", "models", "training", "run_directory", "embedding", "runs", "analysis", "ray", "cli"),
     *("allennlp", "elmo", "model"),
 )

@@ -31,6 +31,9 @@ Errors that a user can correct are subclasses of `bilm.errors.BilmError`; the me
 _AS_IN_BILM_TF = "As in bilm-tf"
 # The sections of the page. Names that `bilm` does not export include their module.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Prepare": (
+        *("prepare", "bilm.text.prepare.Preparation", "bilm.text.prepare.TextCounts", "TextPipeline"),
+    ),
     "Train, test, dump": (
         *("train", "restart", "bilm.runs.reporter.TrainingResult", "bilm.runs.reporter.Estimate"),
         *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
@@ -67,10 +70,13 @@ MEMBERS = {
     "SentenceVectorizer": (),
     "UnicodeCharsVocabulary": ("word_to_char_ids", "encode_chars"),
     "WordPredictor": ("from_model", "predict"),
+    "Preparation": ("directory", "train", "heldout", "n_words", "coverage", "unknown_share", "unknown"),
+    "TextPipeline": ("language", "form", "split", "icu", "from_file", "sentences"),
     "Vocabulary": ("from_words", "word_to_id", "id_to_word", "encode", "decode"),
 }
 # Functions that are also commands, with the arguments that are not options.
 COMMANDS = {
+    "prepare": ("callback", "**settings"),
     "train": ("options", "ray", "reporter", "should_stop", "**settings"),
     "restart": ("ray", "reporter", "should_stop", "**settings"),
     "test": ("reporter",),
@@ -85,8 +91,8 @@ _SHORTER = {
 }
 _SPELLINGS = {"Precision.FLOAT32": "'float32'"}
 _NOT_CONSTRUCTED = frozenset(
-    "BilmOutput DumpResult Estimate Options RunDirectory TestResult TrainingResult WeightedLayers "
-    "WordPredictor".split()
+    "BilmOutput DumpResult Estimate Options Preparation RunDirectory TestResult TextCounts TrainingResult "
+    "WeightedLayers WordPredictor".split()
 )
 _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
 # Other pages have examples of these.

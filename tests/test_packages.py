@@ -12,7 +12,7 @@ from tests.helpers import python
 
 # These must be importable without paying for TensorFlow: whole packages, and modules of others.
 WITHOUT_TENSORFLOW = {
-    *("errors", "installation", "io", "options", "vocabulary", "data", "cli", "analysis"),
+    *("errors", "installation", "io", "options", "vocabulary", "text", "data", "cli", "analysis"),
     *("weights.names", "weights.arrays", "weights.hdf5_file", "weights.distribution"),
     *("backend.settings", "training.meter", "training.negative_sampling", "run_directory.files"),
     *("run_directory.records", "run_directory.model_source", "runs.reporter", "runs.settings"),

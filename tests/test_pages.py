@@ -31,7 +31,7 @@ QUICK_START = "README.md"
 # In the order in which a reader runs them, and what each leaves; all go on in one directory.
 COURSE = {
     QUICK_START: ["weights.hdf5", "embeddings.hdf5"],
-    "docs/training.md": ["mine/train/text.txt", "mine/heldout.txt"],
+    "docs/training.md": ["mine/train/part-00000.txt", "mine/heldout.txt"],
     "docs/long-runs.md": ["curves.svg"],
     "docs/fine-tuning.md": ["tuned", "from-weights"],
     "docs/embedding.md": ["vectors.hdf5", "average.hdf5", "classifier.keras", "served"],
@@ -140,8 +140,8 @@ class Course:
     def _write_raw_text(self):
         (self.directory / "raw").mkdir()
         for name in ("train.txt", "heldout.txt"):
-            text = (CHAR / name).read_text(encoding="utf-8").replace("\n", " ")
-            (self.directory / "raw" / name).write_text(f"{text}\n\nFinis\n", encoding="utf-8")
+            text = (CHAR / name).read_text(encoding="utf-8").replace("\n", "\n\n")
+            (self.directory / "raw" / name).write_text(text, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ def _show_versions(context: click.Context, parameter: click.Parameter, is_wanted
 @click.group(
     cls=LazyGroup,
     table={
+        "prepare": "prepare",
         "vocab": "vocab",
         "train": "training",
         "restart": "training",

@@ -42,14 +42,40 @@ _ARCHIVE = "a {} archive; if it contains a model, give it as `model`"
 
 # Pattern of a file's first bytes -> description; the first match decides.
 _BY_START = {
-    rb".{257}ustar": _ARCHIVE.format("tar"),
+    rb".{257}ustar(\0|  \0)": _ARCHIVE.format("tar"),
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
     rb"\x80[\x02-\x05]": "a Python pickle, which bilm does not read; give weights and their options.json",
     rb".{7}\0\{\"": _TRANSFORMER.replace("a transformer", "a file of safetensors, usually of a transformer"),
     rb"version https://git-lfs": "a pointer of Git LFS to the file; `git lfs pull` fetches it",
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
 }
-_HEAD_BYTES = 512
+# The same for a file that is given as text, by its bytes after decompression.
+_PANDOC = "; `pandoc -t plain` makes text of it"
+_NOT_TEXT = {
+    rb"PK\x03\x04.{26}mimetypeapplication/epub": "an EPUB book" + _PANDOC,
+    rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis": "an OpenDocument file" + _PANDOC,
+    rb"PK\x03\x04.{26}(\[Content_Types\]|_rels/|docProps/|word/)": "a Word or other Office document"
+    + _PANDOC,
+    rb"PK[\x03\x05\x07]": "a ZIP archive; `unzip -p` writes out the files in it",
+    rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",
+    rb"\{\\rtf": "an RTF document" + _PANDOC,
+    rb"\xd0\xcf\x11\xe0": "an old Office document (.doc); `soffice --convert-to txt` makes text of it",
+    rb"AT&TFORM": "a DjVu document; `djvutxt FILE` makes text of it",
+    rb".{257}ustar(\0|  \0)": "a tar archive; `tar xf` unpacks it",
+    rb"BZh[1-9]1AY&SY": "compressed with bzip2; `bunzip2` decompresses it",
+    rb"7z\xbc\xaf": "a 7-Zip archive; `7z x` unpacks it",
+    rb"Rar!\x1a": "a RAR archive; `unrar x` unpacks it",
+    rb"\x1f\x8b|\xfd7zXZ|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*": "a picture; a program for OCR reads text in it",
+    rb"RIFF.{4}(WAVE|AVI )|ID3[\x02-\x04]|OggS\0|fLaC\0|\0.{3}ftyp": "a recording, not text",
+    rb"PAR1\x15": "a Parquet file; export its column of text as JSON lines",
+    rb"SQLite format 3\0": "an SQLite database; `sqlite3` exports its text",
+    rb"\x89HDF": "an HDF5 file, not text",
+    rb"\x7fELF|MZ.\0": "a program, not text",
+    rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",
+}
+_MARKUP = re.compile(rb"\s*(<(\?xml|!doctype|html|TEI|doc id=))", re.IGNORECASE)
+HEAD_BYTES = 512
 
 
 @contextmanager
@@ -79,7 +105,7 @@ def what_it_is(path: str | Path) -> str | None:
         if not path.is_file():  # a pipe can be read only once, and may block
             return None
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
     except OSError:
         return None
     if head.startswith(ZIP_MAGIC):
@@ -89,6 +115,25 @@ def what_it_is(path: str | Path) -> str | None:
     for start, description in _BY_START.items():
         if re.match(start, head, re.DOTALL | re.IGNORECASE):
             return description
+    return None
+
+
+def not_text(head: bytes, is_plain: bool = True) -> str | None:
+    """Describe a file that is given as text but is none, with a remedy, in words that follow "is".
+
+    Args:
+        head: first bytes of the file, decompressed.
+        is_plain: describe markup too, which only `bilm prepare` reads.
+
+    Returns:
+        The description, or None for what may be text.
+    """
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    for start, description in _NOT_TEXT.items():
+        if re.match(start, head, re.DOTALL):
+            return description
+    if is_plain and (markup := _MARKUP.match(head)):
+        return f"markup ({markup[1].decode()} ...), not sentences; `bilm prepare` makes a corpus of it"
     return None
 
 

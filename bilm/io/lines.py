@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike, shards
+from bilm.io import PathLike, foreign, shards
 from bilm.io.run_files import part_of_a_run
 
 _BUFFER_BYTES = 1 << 20
@@ -214,6 +214,8 @@ def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
             block = block.removeprefix(b"\n")  # the \r of a \r\n ended the previous block
         after_cr = block.endswith(b"\r")
         block = unify_line_ends(block)
+        if not n_bytes and (kind := foreign.not_text(block[: foreign.HEAD_BYTES])) is not None:
+            raise DataError(f"{name}: is {kind}")
         n_bytes += len(block)
         n_nul += block.count(b"\0")
         if n_nul > _MOST_NUL * n_bytes:

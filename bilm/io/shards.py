@@ -141,13 +141,14 @@ def read_shard(path: Path) -> Shard:
     return shards[0]
 
 
-def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
+def find_files(patterns: Iterable[str], below: bool = False) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
         patterns: a pattern is a file, a directory (its files except hidden ones, without subdirectories), or
             a glob (``**`` crosses directories). The name of an existing file is not read as a glob, even if
             it contains ``*?[``.
+        below: read directories, also those that globs match, with all below them, except what is hidden.
 
     Returns:
         The files, each once, in the order of the patterns and sorted within each pattern.
@@ -161,7 +162,10 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
         if (run := part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
-            if path.is_dir():
+            if below:
+                paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
+                files = [file for path in paths for file in _files_below(path)]
+            elif path.is_dir():
                 files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
             elif path.exists():
                 files = [path]
@@ -173,6 +177,15 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     if not found:
         raise DataError("no input files were given")
     return tuple(found)
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """Yield a file itself, or the files of a directory and of those in it, except hidden ones."""
+    if path.is_file():
+        yield path
+    for inner in path.iterdir() if path.is_dir() else ():
+        if not inner.name.startswith(".") and not (inner.is_dir() and inner.is_symlink()):
+            yield from _files_below(inner)
 
 
 _NAME = "standard input"
@@ -191,7 +204,9 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 @contextmanager
-def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iterator[tuple[Path, ...]]:
+def input_files(
+    patterns: Sequence[str], stream: BinaryIO | None = None, below: bool = False
+) -> Iterator[tuple[Path, ...]]:
     """Find the files of a text, with temporary copies in place of inputs that can be read only once.
 
     Such inputs are ``-``, which stands for standard input, and pipes: a shell's ``<(zcat text.gz)``,
@@ -202,6 +217,7 @@ def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iter
     Args:
         patterns: as for `find_files`; ``-`` at most once.
         stream: standard input; read to its end if there is a ``-``, otherwise not at all.
+        below: as for `find_files`.
 
     Yields:
         The files, as `find_files`.
@@ -224,7 +240,7 @@ def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iter
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
-        yield find_files([str(files.get(name, name)) for name in patterns])
+        yield find_files([str(files.get(name, name)) for name in patterns], below)
 
 
 def can_be_read_once(path: PathLike) -> bool:

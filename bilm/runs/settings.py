@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options, recipes
-from bilm.options.file import choose_options, read_values
+from bilm.options.options_file import choose_options, read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter

@@ -113,7 +113,7 @@ class TrainingFlags(flags.TextCommand):
     """
 
     groups: ClassVar[Mapping[str, str]] = {
-        "Text": "train_prefix vocab_file heldout_prefix shuffle",
+        "Text": "corpus train_prefix vocab_file heldout_prefix shuffle",
         "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
         "Model": "preset options model checkpoint remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
@@ -156,8 +156,24 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     """Use the arguments in a file as defaults of the flags."""
     if path is not None and not context.resilient_parsing:
         values = settings.read_arguments(path)
-        context.default_map = values | {"changes": [*values.get("changes", {}).items()]}
+        values |= {"changes": [*values.get("changes", {}).items()]}
+        context.default_map = values | dict(context.default_map or {})
     return path
+
+
+def _read_corpus(context: click.Context, _: click.Parameter, directory: Path | None) -> Path | None:
+    """Use the files of a corpus that `bilm prepare` wrote as defaults of the flags of text and vocabulary."""
+    if directory is not None and not context.resilient_parsing:
+        if not (directory / "text.json").is_file():
+            raise click.BadParameter(f"{directory} is not a corpus of bilm prepare: it has no text.json")
+        heldout = directory / "heldout.txt"
+        values = {
+            "train_prefix": [str(directory / "train")],
+            "heldout_prefix": [str(heldout)] if heldout.stat().st_size else [],
+            "vocab_file": directory / "vocab.txt",
+        }
+        context.default_map = dict(context.default_map or {}) | values
+    return directory
 
 
 def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
@@ -263,10 +279,17 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     callback=_read_config,
     help="TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
 )
+@click.option(
+    "--corpus",
+    type=flags.DIRECTORY,
+    is_eager=True,
+    callback=_read_corpus,
+    help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
+)
 @_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
-def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
+def train(config: Path | None, corpus: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
@@ -282,6 +305,9 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     from bilm.run_directory.files import CheckpointIndex
     from bilm.runs import train
 
+    for name in ("train_prefix", "heldout_prefix", "vocab_file") if corpus is not None else ():
+        if click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--corpus does not go with --{name.replace('_', '-')}")
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
     if not is_resumed and not arguments["dry_run"]:
         for file in run_files(arguments["save_dir"]):  # which a new run replaces

@@ -1,0 +1,170 @@
+"""The steps from text to tokenised sentences, as a corpus and its models keep them in ``text.json``."""
+
+import dataclasses
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Annotated, Any
+
+from icu4py import icu_version
+from icu4py.breakers import SentenceBreaker, WordBreaker
+
+from bilm.errors import DataError, checked
+from bilm.io import PathLike
+from bilm.io.json_objects import Bounds, JsonObject, parse_json
+from bilm.io.outputs import read_file
+from bilm.text.settings import Form, Split, language_problems
+
+VERSION = 1
+"""Version of the steps; another one is needed when the same text would become other tokens."""
+
+PARAGRAPH = "\u2029"  # Unicode's paragraph separator; the sentence breaker ends a sentence at it
+_LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
+# Scripts without spaces between words, where a line end is none either.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+_UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
+# Characters that nobody sees, by the name in the report. ZWJ and ZWNJ stay: they belong to the spelling of
+# Persian and of Indian languages.
+_INVISIBLE = {
+    "soft hyphens": "\u00ad",
+    "zero-width spaces": "\u200b",
+    "byte order marks": "\ufeff",
+    "marks of direction": "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069",
+    "word joiners": "\u2060-\u2064",
+    "control characters": "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f",
+    "halves of characters": "\ud800-\udfff",
+}
+_ANY_INVISIBLE = re.compile(f"\u00ad\n|[{''.join(_INVISIBLE.values())}]")
+_NAMES = {name: re.compile(f"[{characters}]") for name, characters in _INVISIBLE.items()}
+# Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
+_RULES_OF = {"grc": "el"}
+_SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
+_LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
+_PART_OF_LINE = re.compile(rf".{{{_LONG_PARAGRAPH}}}.*?(?:[.!?…।؟۔][\"'”’»)]*\s|[。！？｡]|$)|.+", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPipeline:
+    """The steps from text to tokenised sentences.
+
+    Invisible characters are removed, the text is put into its normal form, and sentences and words are found
+    by Unicode's rules (UAX 29), with ICU's dictionaries for Thai, Lao, Khmer, Burmese, Chinese and Japanese
+    and its lists of abbreviations. Every segment that is not white space is a word: punctuation stands apart.
+
+    Attributes:
+        language: code of the language, such as ``en`` or ``pt-BR``; ``und`` for the rules of no language.
+        form: normal form of the text.
+        split: whether sentences, and words, are found or given.
+        icu: version of ICU, whose rules and dictionaries change.
+        version: version of the steps.
+
+    Example:
+        >>> steps = TextPipeline("en")  # or TextPipeline.from_file("corpus/text.json")
+        >>> [*steps.sentences("The fox can't swim. Can it fly?")]
+        [['The', 'fox', "can't", 'swim', '.'], ['Can', 'it', 'fly', '?']]
+    """
+
+    language: str = "und"
+    form: Form = Form.NFC
+    split: Split = Split.SENTENCES
+    icu: str = icu_version
+    version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
+
+    def contradictions(self) -> list[str]:
+        """Return problems of the values."""
+        return language_problems(self.language)
+
+    @classmethod
+    def from_file(cls, path: PathLike) -> "TextPipeline":
+        """Read the steps from a ``text.json``.
+
+        Raises:
+            DataError: the file is missing or damaged, or of a later version.
+        """
+        try:
+            values = JsonObject("", parse_json(read_file(path, DataError)))
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: is not JSON ({error})") from None
+        pipeline = values.read_as(cls)
+        if values.problems:
+            raise DataError(f"{path}: {'; '.join(values.problems)}")
+        return pipeline
+
+    @checked
+    def sentences(self, text: str) -> Iterator[list[str]]:
+        """Yield the sentences of a text as lists of words.
+
+        Args:
+            text: raw text; blank lines separate paragraphs. Where lines or tokens are given, one sentence a
+                line.
+        """
+        lines = re.split(r"\r\n|\r|\n", text)
+        pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)
+        for sentence in self.tokenise([*pieces]):
+            yield sentence.split(" ")
+
+    def tokenise(
+        self, pieces: Sequence[str], split: Split | None = None, removed: Counter[str] | None = None
+    ) -> list[str]:
+        """Return the sentences of pieces of text, with one space between words; no sentence is empty.
+
+        Args:
+            pieces: paragraphs, lines, or tokenised lines.
+            split: what the pieces are, if not `self.split`.
+            removed: counts the removed characters by their names.
+        """
+        split = split or self.split
+        text = _without_invisible(PARAGRAPH.join(pieces), removed)
+        form: Any = self.form.value  # one of four literals for mypy
+        if self.form is not Form.NONE and not unicodedata.is_normalized(form, text):
+            text = unicodedata.normalize(form, text)
+        if split is Split.TOKENS:
+            lines = text.split(PARAGRAPH)
+        else:
+            if "\n" in text:
+                text = _UNSPACED_LINE_END.sub("", text)
+            text = _LINE_ENDS.sub(" ", text)
+            language = self.language.replace("_", "-")
+            language = _RULES_OF.get(language, language)
+            is_whole = split is Split.SENTENCES
+            pieces = (
+                [*SentenceBreaker(text, f"{language}@ss=standard")] if is_whole else text.split(PARAGRAPH)
+            )
+            # The line end is a word of its own, so one call finds the words of all sentences.
+            lines = " ".join(WordBreaker("\n".join(map(str.strip, pieces)), language)).split("\n")
+        return [sentence for line in lines if (sentence := " ".join(line.split()))]
+
+
+def _without_invisible(text: str, removed: Counter[str] | None) -> str:
+    """Remove characters that nobody sees; a soft hyphen at a line's end joins the parts of the word."""
+    if _ANY_INVISIBLE.search(text) is None:
+        return text
+    if removed is not None:
+        found = "".join(_ANY_INVISIBLE.findall(text))
+        removed.update({name: n for name, pattern in _NAMES.items() if (n := len(pattern.findall(found)))})
+    return _ANY_INVISIBLE.sub("", text)
+
+
+def paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    r"""Yield the paragraphs of a text: lines up to a blank one, joined by ``\n``.
+
+    A long paragraph ends with the line that ends a sentence, so that texts without blank lines have
+    paragraphs too, and a very long one with any line. A long line is divided after a full stop or the like.
+    """
+    pending: list[str] = []
+    size = 0
+    parts = (_PART_OF_LINE.findall(line) if len(line) > _LONG_PARAGRAPH else [line] for line in lines)
+    for line in map(str.strip, chain.from_iterable(parts)):
+        if line:
+            pending.append(line)
+            size += len(line)
+        is_long = size > _LONG_PARAGRAPH and (size > _LONGEST_PARAGRAPH or _SENTENCE_END.search(line))
+        if pending and (not line or is_long):
+            yield "\n".join(pending)
+            pending, size = [], 0
+    if pending:
+        yield "\n".join(pending)

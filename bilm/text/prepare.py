@@ -1,0 +1,423 @@
+"""The call `prepare`: files of raw text to a corpus with heldout text and vocabulary."""
+
+import dataclasses
+import functools
+import heapq
+import itertools
+import json
+import os
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bilm.errors import DataError, checked
+from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
+from bilm.text.extract import Kind, Source, recognise
+from bilm.text.pipeline import TextPipeline
+from bilm.text.settings import Settings, Split
+from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
+
+TRAIN, HELDOUT, VOCABULARY, STEPS = "train", "heldout.txt", "vocab.txt", "text.json"
+"""Names of the files of a corpus."""
+
+_SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
+_N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
+_LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 14  # characters
+_BATCH = 1 << 15  # characters that are tokenised at once
+_MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
+_MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
+_MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
+_N_EXAMPLES, _N_UNKNOWN = 5, 10
+_ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
+
+
+@dataclasses.dataclass
+class TextCounts:
+    """Counts of the train or heldout text.
+
+    Attributes:
+        n_sentences: number of sentences.
+        n_tokens: number of words.
+        n_types: number of distinct words.
+        longest: words of the longest sentence.
+        place: file and line of the longest sentence.
+    """
+
+    n_sentences: int = 0
+    n_tokens: int = 0
+    n_types: int = 0
+    longest: int = 0
+    place: str = ""
+
+
+@dataclasses.dataclass
+class KindCounts:
+    """Counts of the files of a kind.
+
+    Attributes:
+        n_files: number of files.
+        n_bytes: their bytes.
+        n_characters: characters of text that they hold.
+        first: name of the first.
+    """
+
+    n_files: int = 0
+    n_bytes: int = 0
+    n_characters: int = 0
+    first: str = ""
+
+
+@dataclasses.dataclass
+class Preparation:
+    """Result of `prepare`.
+
+    Attributes:
+        directory: the corpus: ``train/``, ``heldout.txt``, ``vocab.txt`` and ``text.json``.
+        settings: settings of the call.
+        pipeline: the steps from text to sentences.
+        texts: the texts as they were given.
+        kinds: counts of the files by their kind.
+        skipped: messages about files that hold no text.
+        left_out: elements of markup that were left out, by name.
+        removed: invisible characters that were removed, by name.
+        n_repeated: sentences that occurred before, among the first 4 million; dropped if `unique`.
+        heldout_files: files of the heldout text; empty if it has stretches of all files.
+        train: counts of the text to train on.
+        heldout: counts of the heldout text.
+        are_types_exact: false if words that occurred once were forgotten on the way, to save memory.
+        n_words: words of the vocabulary, with the three special ones.
+        coverage: share of the training words in the vocabulary.
+        unknown_share: share of the heldout words outside the vocabulary.
+        unknown: the commonest of these, with their counts.
+        examples: sentences of the training text.
+        warnings: messages about the text.
+    """
+
+    directory: Path
+    settings: Settings
+    pipeline: TextPipeline
+    texts: list[str]
+    kinds: dict[str, KindCounts] = dataclasses.field(default_factory=dict)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    removed: dict[str, int] = dataclasses.field(default_factory=dict)
+    n_repeated: int = 0
+    heldout_files: list[str] = dataclasses.field(default_factory=list)
+    train: TextCounts = dataclasses.field(default_factory=TextCounts)
+    heldout: TextCounts = dataclasses.field(default_factory=TextCounts)
+    are_types_exact: bool = True
+    n_words: int = 0
+    coverage: float = 0.0
+    unknown_share: float = 0.0
+    unknown: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    examples: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``text.json``: the steps, then the counts."""
+        facts = dataclasses.asdict(self)
+        del facts["directory"]
+        return {**facts.pop("pipeline"), "made_by": _MADE_BY, **facts}
+
+
+@checked
+def prepare(
+    texts: PathLike | Iterable[PathLike],
+    out: PathLike,
+    *,
+    overwrite: bool = False,
+    callback: Callable[[int, int, int], None] | None = None,
+    **settings: Any,
+) -> Preparation:
+    """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
+
+    Files are recognised by their content: plain text, TEI and other XML, HTML, JSON lines, CoNLL-U and the
+    output of wikiextractor. Memory does not grow with the text, except for the vocabulary.
+
+    Args:
+        texts: files, directories with all below them, or globs; ``-`` for standard input.
+        out: directory to write.
+        overwrite: replace a corpus that this function wrote.
+        callback: called again and again with the bytes read, those of all files, and the sentences.
+        **settings: fields of `bilm.text.settings.Settings`, such as ``language="en"``.
+
+    Raises:
+        DataError: a text cannot be read or is not text, or the output is refused; names file and line.
+        ArgumentError: an argument is unknown, has the wrong type, or is out of range.
+
+    Example:
+        >>> import bilm
+        >>> report = bilm.prepare("corpus.txt", "corpus", tokens=True, heldout=0.1)
+        >>> report.train.n_sentences + report.heldout.n_sentences, report.n_repeated
+        (240, 0)
+    """
+    chosen = Settings.of(settings)
+    patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
+    for folder in filter(os.path.isdir, patterns):
+        if Path(out).resolve().is_relative_to(Path(folder).resolve()):
+            raise DataError(f"{out}: is inside {folder}, which is read; give a directory elsewhere")
+    with (
+        messages.os_errors_as(DataError, f"{out}: cannot be written"),
+        shards.input_files(patterns, below=True) as files,
+        atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
+    ):
+        pipeline = TextPipeline(chosen.language, chosen.form, chosen.split)
+        report = Preparation(Path(out), chosen, pipeline, patterns)
+        sources = _recognised(files, {*patterns}, chosen.encoding, report)
+        reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
+        report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
+        removed, left_out = Counter[str](), Counter[str]()
+        work = functools.partial(_tokenise, pipeline)
+        for shard, sentences, removed_here in background.map_in_processes(work, reading, _n_processes()):
+            removed.update(removed_here)
+            corpus.add(shard, sentences)
+            if callback is not None:
+                n_sentences = report.train.n_sentences + report.heldout.n_sentences
+                callback(reading.n_read, reading.n_bytes, n_sentences)
+        for source in sources:
+            left_out.update(source.left_out)
+            counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
+            counts.n_files += 1
+            counts.n_bytes += source.n_bytes
+            counts.n_characters += source.n_characters
+        report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
+        corpus.finish()
+    return report
+
+
+# --- inputs -------------------------------------------------------------------------------------------
+
+
+def _recognised(
+    files: Sequence[Path], named: set[str], encoding: str | None, report: Preparation
+) -> list[Source]:
+    """Recognise all files; one that holds no text is refused if the user named it, otherwise skipped.
+
+    Raises:
+        DataError: a named file, or none of the files, holds text.
+    """
+    sources = []
+    for file in files:
+        name = shards.name_of(file)
+        try:
+            if name not in named and _ABOUT.match(file.name):
+                raise DataError(f"{name}: is about the text, by its name; name the file to read it")
+            sources.append(recognise(file, encoding))
+        except DataError as error:
+            if name in named or len(files) == 1:
+                raise
+            report.skipped.append(str(error))
+    if not sources:
+        raise DataError(f"none of the {len(files):,} files holds text; the first: {report.skipped[0]}")
+    return sources
+
+
+_HELDOUT_SHARD = -1
+_Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces
+
+
+class _Reading:
+    """The text of all files in batches, each for one shard of the corpus; iterated once.
+
+    Stretches of consecutive pieces are distributed over the shards at random, so that each shard has some of
+    every file. Stretches at even distances are held out, unless there are heldout files, which come first.
+
+    Args:
+        sources: the files.
+        settings: settings of the call.
+
+    Attributes:
+        heldout_sources: the heldout files.
+        n_bytes: bytes of all files.
+    """
+
+    def __init__(self, sources: Sequence[Source], settings: Settings) -> None:
+        self._random = random.Random(settings.seed)
+        self._share, self._split, self._field = settings.heldout, settings.split, settings.field
+        self.n_bytes = sum(source.n_bytes for source in sources)
+        self.heldout_sources = self._chosen(sources)
+        # Heldout files first: of two equal sentences, the later one may be dropped.
+        self._sources = sorted(sources, key=lambda source: source not in self.heldout_sources)
+        self._n_shards = min(max(self.n_bytes // _SHARD_BYTES, 1), _MOST_SHARDS)
+        self._n_done = 0
+        self._current: Source | None = None
+
+    @property
+    def n_read(self) -> int:
+        """Bytes that have been read."""
+        return self._n_done + (self._current.n_read if self._current else 0)
+
+    def _chosen(self, sources: Sequence[Source]) -> frozenset[Source]:
+        """Choose heldout files at random; none if no choice comes near the share."""
+        wanted = self._share * self.n_bytes
+        chosen, n_bytes = [], 0
+        for source in self._random.sample(sources, len(sources)):
+            if n_bytes < wanted and n_bytes + source.n_bytes <= wanted * _MOST_ABOVE:
+                chosen.append(source)
+                n_bytes += source.n_bytes
+        return frozenset(chosen if n_bytes >= wanted / _MOST_ABOVE else [])
+
+    def __iter__(self) -> Iterator[_Task]:
+        """Yield batches of pieces."""
+        batches: dict[tuple[int, Split], list[str]] = {}
+        sizes: Counter[tuple[int, Split]] = Counter()
+        for shard, split, pieces in self._stretches():
+            key = shard, split
+            batches.setdefault(key, []).extend(pieces)
+            sizes[key] += sum(map(len, pieces))
+            if sizes.get(key, 0) >= _BATCH:
+                del sizes[key]
+                yield (*key, batches.pop(key))
+        for key, pieces in batches.items():
+            yield (*key, pieces)
+
+    def _stretches(self) -> Iterator[_Task]:
+        """Yield stretches with their shards; the last one is held out if none was before."""
+        credit = self._random.random()  # grows by the share; a whole one holds out a stretch
+        has_heldout = not self._share
+        last: _Task | None = None
+        for source, pieces in self._pieces():
+            if last is not None:
+                yield last
+            credit += self._share
+            is_heldout = source in self.heldout_sources if self.heldout_sources else credit >= 1
+            credit %= 1
+            has_heldout = has_heldout or is_heldout
+            shard = _HELDOUT_SHARD if is_heldout else self._random.randrange(self._n_shards)
+            last = shard, Split.TOKENS if source.kind is Kind.CONLLU else self._split, pieces
+        if last is not None:
+            yield last if has_heldout else (_HELDOUT_SHARD, *last[1:])
+
+    def _pieces(self) -> Iterator[tuple[Source, list[str]]]:
+        """Yield consecutive pieces of each file, together as long as a stretch."""
+        longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
+        for source in self._sources:
+            self._current = source
+            pieces, size = [], 0
+            for piece in source.pieces(self._split, self._field):
+                pieces.append(piece)
+                size += len(piece)
+                if size >= longest:
+                    yield source, pieces
+                    pieces, size = [], 0
+            if pieces:
+                yield source, pieces
+            self._current = None
+            self._n_done += source.n_bytes
+
+
+def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:
+    destination, split, pieces = task
+    removed: Counter[str] = Counter()
+    return destination, pipeline.tokenise(pieces, split, removed), removed
+
+
+def _n_processes() -> int:
+    """Return the number of processes beside this one: none with TensorFlow, whose threads do not fork."""
+    if sys.platform != "linux" or "tensorflow" in sys.modules:
+        return 0
+    n_cores = len(os.sched_getaffinity(0))
+    return n_cores if n_cores > 1 else 0
+
+
+# --- outputs ------------------------------------------------------------------------------------------
+
+
+class _Corpus:
+    """Writes sentences to the shards of a corpus, and counts them.
+
+    Args:
+        directory: empty directory.
+        report: gets the counts.
+    """
+
+    def __init__(self, directory: Path, report: Preparation) -> None:
+        self._directory, self._report = directory, report
+        self._words: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # of train, of heldout
+        self._n_lines: Counter[int] = Counter()  # of each shard
+        self._seen: set[int] = set()  # hashes of sentences
+        self._random = random.Random(report.settings.seed)
+        self._examples: list[tuple[float, str]] = []  # with a random number, of which the largest are kept
+        (directory / TRAIN).mkdir()
+        (directory / HELDOUT).touch()
+
+    def add(self, shard: int, sentences: list[str]) -> None:
+        """Append sentences to a shard or to the heldout text."""
+        report, is_heldout = self._report, shard == _HELDOUT_SHARD
+        is_new = [self._is_new(sentence) for sentence in sentences]
+        report.n_repeated += len(sentences) - sum(is_new)
+        if report.settings.unique:
+            sentences = [*itertools.compress(sentences, is_new)]
+        if not sentences:
+            return
+        name = HELDOUT if is_heldout else f"{TRAIN}/part-{shard:05}.txt"
+        text = "\n".join(sentences) + "\n"
+        with (self._directory / name).open("ab") as file:
+            file.write(text.encode())
+        words = self._words[is_heldout]
+        words.update(text.split())
+        if len(words) > _MOST_TYPES:
+            self._words[is_heldout] = Counter({word: count for word, count in words.items() if count > 1})
+            report.are_types_exact = False
+        counts = report.heldout if is_heldout else report.train
+        lengths = [sentence.count(" ") + 1 for sentence in sentences]
+        if (longest := max(lengths)) > counts.longest:
+            line = self._n_lines[shard] + lengths.index(longest) + 1
+            counts.longest, counts.place = longest, f"{name}:{line}"
+        counts.n_sentences += len(sentences)
+        counts.n_tokens += sum(lengths)
+        self._n_lines[shard] += len(sentences)
+        if not is_heldout:
+            drawn = ((self._random.random(), sentence) for sentence in sentences)
+            self._examples = heapq.nlargest(_N_EXAMPLES, itertools.chain(self._examples, drawn))
+
+    def _is_new(self, sentence: str) -> bool:
+        number = hash(sentence)
+        if number in self._seen:
+            return False
+        if len(self._seen) < _MOST_HASHES:
+            self._seen.add(number)
+        return True
+
+    def finish(self) -> None:
+        """Write the vocabulary, compare the heldout words with it, and write ``text.json``."""
+        report, words, heldout = self._report, self._words[False], self._words[True]
+        if not report.train.n_sentences:
+            raise DataError("the files hold too little text: no sentence is left to train on")
+        report.examples = [sentence for _, sentence in self._examples]
+        report.train.n_types, report.heldout.n_types = len(words), len(heldout)
+        settings = report.settings
+        counts = choose_words(words, report.train.n_sentences, settings.min_count, settings.max_size)
+        (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
+        report.n_words, report.coverage = len(counts.words), counts.coverage
+        if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
+            report.warnings.append(describe_marks(n_marks))
+        for word in counts.words:
+            del heldout[word]
+        report.unknown = heldout.most_common(_N_UNKNOWN)
+        report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
+        steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
+        (self._directory / STEPS).write_text(steps, encoding="utf-8")
+
+
+_MADE_BY = "bilm prepare"
+
+
+def _is_ours(directory: Path) -> bool:
+    """Return whether a directory contains only a corpus that `prepare` wrote."""
+    names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+    own = re.compile(rf"{TRAIN}|{TRAIN}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{STEPS}")
+    if not all(map(own.fullmatch, names)) or STEPS not in names:
+        return False
+    try:
+        return json.loads((directory / STEPS).read_bytes())["made_by"] == _MADE_BY
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+CORPUS = outputs.Kind("a corpus", _is_ours)
+"""A corpus as an output."""

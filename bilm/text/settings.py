@@ -1,0 +1,94 @@
+"""Settings of `bilm prepare`, each described once."""
+
+import codecs
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from bilm.errors import ArgumentError
+from bilm.io.json_objects import Bounds, Count, JsonObject, Positive
+from bilm.options.parameters import Choice, flag
+
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
+
+
+class Form(Choice):
+    """Unicode's normal form of a text."""
+
+    NFC = "NFC"
+    NFD = "NFD"
+    NFKC = "NFKC"
+    NONE = "none"
+
+
+class Split(Choice):
+    """What a piece of text is before it is split into words."""
+
+    SENTENCES = "sentences"  # a paragraph, whose sentences are found
+    LINES = "lines"  # a sentence
+    TOKENS = "tokens"  # a sentence, whose words are separated by spaces
+
+
+def language_problems(language: str) -> list[str]:
+    """Return the problem of the code of a language, if it has one."""
+    if _LANGUAGE.fullmatch(language):
+        return []
+    return [f"language: {language!r:.80} is not the code of a language, such as en or pt-BR"]
+
+
+def is_encoding(name: str) -> bool:
+    """Return whether Python knows an encoding of text by this name."""
+    try:
+        return codecs.lookup(name)._is_text_encoding
+    except LookupError:
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of `prepare`."""
+
+    language: str = flag("und", "language, such as en or pt-BR, for abbreviations and ends of sentences")
+    form: Form = flag(Form.NFC, "Unicode's normal form of the corpus")
+    keep_lines: bool = flag(False, "each line is a sentence")
+    tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
+    encoding: str | None = flag(None, "encoding of the texts, such as latin-1", shown="UTF-8")
+    field: str = flag("text", "key of the text in JSON lines")
+    heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
+        0.02, "share of the text to hold out: whole files, or stretches of text if no files have that size"
+    )
+    unique: bool = flag(False, "drop sentences that occurred before")
+    min_count: Positive = flag(2, "leave out words with fewer occurrences from the vocabulary")
+    max_size: Annotated[int, Bounds(least=4)] = flag(
+        200_000, "maximum number of words in the vocabulary, including the special ones"
+    )
+    seed: Count = flag(0, "seed of the choice of heldout text")
+
+    @property
+    def split(self) -> Split:
+        """What the pieces of a text are."""
+        return Split.TOKENS if self.tokens else Split.LINES if self.keep_lines else Split.SENTENCES
+
+    def contradictions(self) -> list[str]:
+        """Return problems of the values."""
+        problems = language_problems(self.language)
+        if self.keep_lines and self.tokens:
+            problems.append("keep_lines: does not go with `tokens`, which are in lines already")
+        if self.encoding is not None and not is_encoding(self.encoding):
+            problems.append(f"encoding: {self.encoding!r:.80} is no encoding that Python knows")
+        return problems
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "Settings":
+        """Read settings from keyword arguments; None means that the argument is missing.
+
+        Raises:
+            ArgumentError: an argument is unknown, has the wrong type, or is out of range.
+        """
+        reader = JsonObject("", {name: value for name, value in arguments.items() if value is not None})
+        settings = reader.read_as(cls)
+        reader.refuse_unknown()
+        if reader.problems:
+            raise ArgumentError("; ".join(re.sub(r"^(\w+):", r"`\1`:", text) for text in reader.problems))
+        return settings

@@ -1,0 +1,484 @@
+"""`bilm prepare`: raw files in many languages and forms to a corpus, through the command."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+import bilm
+from bilm.text import prepare as module
+from bilm.text.pipeline import TextPipeline, paragraphs
+from bilm.text.settings import Form, Split
+from tests.helpers import ROOT, invoke, python, refuse, run, snapshot
+
+GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
+TEI = """<?xml version="1.0"?>
+<!DOCTYPE TEI.2 PUBLIC "-//TEI P4//DTD" "tei2.dtd" [<!ENTITY name "Marcus"> <!ENTITY % Pers "x"> %Pers;]>
+<TEI.2><teiHeader><title>Not this.</title></teiHeader><text><front><p>Nor this.</p></front><body>
+<head>De amicitia</head>
+<p>Mucius augur<note>Some augur.</note> multa &name;
+&nowhere;narrare <app><lem>solebat</lem><rdg>solet</rdg></app>
+de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
+<p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
+<lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
+HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
+<h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
+<p>Birds sang</p></body></html>"""
+WIKI = '<doc id="1" url="u" title="Rain">\nRain\n\nRain is water &amp; falls. It is wet.\n</doc>\n'
+CONLLU = (
+    "# sent_id = 1\n1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\tde\tADP\t_\t_\t3\tcase\t_\t_\n"
+    "2\tel\tel\tDET\t_\t_\t3\tdet\t_\t_\n3\tSr.\tsr.\tNOUN\t_\t_\t0\troot\t_\t_\n"
+    "3.1\tvino\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tNo\tno\tINTJ\t_\t_\t0\troot\t_\t_\n"
+)
+JSON = '{"text": "One line. Two.\\nNo stop", "n": 1}\n\n{"text": null}\n'
+
+# name: (files, flags, sentences of the corpus, words of the page)
+SAMPLES = {
+    "Greek": (
+        {"a/b/c.txt": unicodedata.normalize("NFD", GREEK), "a/.hidden": "No."},
+        ["--language", "grc"],
+        ["Ἐν ἀρχῇ ἦν ὁ λόγος .", "Τί ἐστιν ἀλήθεια ;", "ἐγώ εἰμι · καὶ ὁ λόγος ."],
+        ["plain text:", "normal form NFC, language grc"],
+    ),
+    "Greek as it was": (
+        {"c.txt": unicodedata.normalize("NFD", "ὁ λόγος")},
+        ["--form", "none"],
+        [unicodedata.normalize("NFD", "ὁ λόγος")],
+        ["normal form none"],
+    ),
+    "Thai": ({"t": "ประเทศไทย\nเป็นประเทศ"}, ["--language", "th"], ["ประเทศไทย เป็น ประเทศ"], []),
+    "Chinese": (
+        {"t": "我爱北京天安门。今天天气很好，我们去公\n园散步。"},
+        ["--language", "zh"],
+        ["我 爱 北京 天安门 。", "今天 天气 很好 ， 我们 去 公园 散步 。"],
+        ["2 sentences, 14 tokens"],
+    ),
+    "Hindi": ({"t": "भारत एक देश है। यह एशिया में है।"}, [], ["भारत एक देश है ।", "यह एशिया में है ।"], []),
+    "Hebrew": (
+        {"t": "בְּרֵאשִׁית בָּרָא\u200f אֱלֹהִים."},
+        ["--language", "he"],
+        ["בְּרֵאשִׁית בָּרָא אֱלֹהִים ."],
+        ["marks of direction 1"],
+    ),
+    "Arabic": ({"t": "هل كتبَ الدرسَ؟ نعم، كتبه."}, [], ["هل كتبَ الدرسَ ؟", "نعم ، كتبه ."], []),
+    "Persian": ({"t": "من می\u200cخواهم."}, [], ["من می\u200cخواهم ."], []),
+    "Vietnamese": ({"t": "Tôi là sinh viên. Hà Nội."}, [], ["Tôi là sinh viên .", "Hà Nội ."], []),
+    "German": (
+        {"t": "\ufeffDr. Maier sah\r\nim Früh\u00ad\r\nling „Straßen\u00adbahnen“.\r\n\r\nU\u200bnd\x00"},
+        ["--language", "de"],
+        ["Dr . Maier sah im Frühling „ Straßenbahnen “ .", "Und"],
+        ["soft hyphens 2", "zero-width spaces 1", "control characters 1"],
+    ),
+    "Latin-1": ({"t": "Où est-il?".encode("latin-1")}, ["--encoding", "latin-1"], ["Où est - il ?"], []),
+    "UTF-16": ({"t": "Où?\r\n\r\nLà".encode("utf-16")}, [], ["Où ?", "Là"], []),
+    "TEI": (
+        {"t.xml": TEI},
+        ["--language", "la"],
+        [
+            *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
+            *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
+        ],
+        ["TEI:", "rdg 2", "note 1, ", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
+    ),
+    "XML": (
+        {"t": '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>'},
+        [],
+        ["In the", "end"],
+        ["other XML"],
+    ),
+    "HTML": (
+        {"t": HTML},
+        [],
+        ["Rain & sun", "It rained .", "Then the sun shone .", "Birds sang"],
+        ["HTML:", "script 1", "nav 1", "head 1"],
+    ),
+    "HTML in Latin-1": (
+        {"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'},
+        [],
+        ["à la"],
+        [],
+    ),
+    "wikiextractor": (
+        {"AA/wiki_00": WIKI},
+        [],
+        ["Rain", "Rain is water & falls .", "It is wet ."],
+        ["wikiextractor:"],
+    ),
+    "JSON lines": ({"t": JSON}, [], ["One line .", "Two .", "No stop"], ["JSON lines:"]),
+    "JSON lines, another key": ({"t": '{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
+    "CoNLL-U": ({"t": CONLLU}, [], ["del Sr.", "No"], ["CoNLL-U:"]),
+    "lines": (
+        {"t": "Mr. A. Then\nB c.\n"},
+        ["--keep-lines"],
+        ["Mr . A . Then", "B c ."],
+        ["lines as they are, words"],
+    ),
+    "tokens": (
+        {"t": "can not  -LRB- a.b\n\nB\n"},
+        ["--tokens"],
+        ["can not -LRB- a.b", "B"],
+        ["lines and tokens as"],
+    ),
+    "gzip": ({"t.gz": gzip.compress(b"One. Two.")}, [], ["One .", "Two ."], []),
+}
+
+
+def write(directory, files):
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return directory
+
+
+def sentences_of(corpus):
+    shards = sorted((corpus / "train").iterdir())
+    return [line for shard in shards for line in shard.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_become_sentences(name, tmp_path):
+    files, flags, expected, words = SAMPLES[name]
+    raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
+    before = snapshot(raw)
+    page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags)
+    assert sentences_of(corpus) == expected
+    text = " ".join(page.split())
+    assert [word for word in words if word not in text] == []
+    assert max(map(cell_len, page.splitlines())) <= 80 and f"{len(expected)} sentences" in text
+    vocabulary = (corpus / "vocab.txt").read_text("utf-8").split("\n")
+    assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
+    assert {*vocabulary[3:-1]} == {word for sentence in expected for word in sentence.split()}
+    assert snapshot(raw) == before and sorted(os.listdir(tmp_path)) == ["corpus", "raw"]
+
+
+@pytest.mark.parametrize("name", ["Greek", "German", "Chinese", "lines", "tokens"])
+def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
+    files, flags, expected, _ = SAMPLES[name]
+    raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
+    run("prepare", raw, "--out", corpus, "--heldout", 0, *flags)
+    (text,) = [path for path in raw.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    pipeline = TextPipeline.from_file(corpus / "text.json")
+    assert [" ".join(words) for words in pipeline.sentences(text.read_bytes().decode())] == expected
+
+
+NOT_TEXT = {
+    "a Word or other Office document; `pandoc": b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml",
+    "an OpenDocument file; `pandoc": b"PK\x03\x04"
+    + bytes(26)
+    + b"mimetypeapplication/vnd.oasis.opendocument.text",
+    "an EPUB book; `pandoc": b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip",
+    "a ZIP archive; `unzip -p`": b"PK\x03\x04" + bytes(26) + b"a.txt",
+    "a PDF; `pdftotext FILE`": b"%PDF-1.7\n",
+    "an RTF document; `pandoc": b"{\\rtf1\\ansi",
+    "an old Office document": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+    "a tar archive; `tar xf`": b"name" + bytes(253) + b"ustar\x0000",
+    "compressed with bzip2; `bunzip2`": b"BZh91AY&SY",
+    "a picture; a program for OCR": b"\x89PNG\r\n\x1a\n",
+    "a dump of a wiki; `wikiextractor FILE`": b'<mediawiki xmlns="http://www.mediawiki.org/">',
+}
+
+
+@pytest.mark.parametrize("what", NOT_TEXT)
+def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw = write(Path("raw"), {"x": NOT_TEXT[what], "README.md": "No.", "t.txt": "Yes."})
+    out = tmp_path / "corpus"
+    assert f"{raw / 'x'}: is {what}" in refuse("prepare", raw / "x", "--out", out)
+    assert not out.exists()
+    page = " ".join(run("prepare", raw, "--out", out, "--heldout", 0).split())
+    assert f"raw/x: is {what.split('`')[0]}" in page and sentences_of(out) == ["Yes ."]
+    assert "raw/README.md: is about the text, by its name" in page
+    # The same words wherever a text is read.
+    assert f"is {what}" in refuse("vocab", "build", "--train-prefix", raw / "x", "--outfile", tmp_path / "v")
+
+
+def test_markup_is_no_training_text(tmp_path):
+    write(tmp_path, {"t.xml": TEI})
+    message = refuse("vocab", "build", "--train-prefix", tmp_path / "t.xml", "--outfile", tmp_path / "v")
+    assert message.endswith("is markup (<?xml ...), not sentences; `bilm prepare` makes a corpus of it")
+
+
+REFUSED = {
+    "line 3: byte 0xe9 is not UTF-8; --encoding gives": ({"t": b"a\r\nb\n\xe9\n"}, []),
+    "t: line 3: the XML is malformed": ({"t": "<TEI>\n<text>\n</TEI>"}, []),
+    "line 2: the entity 'b' is long or nested": (
+        {"t": '<!DOCTYPE TEI [<!ENTITY a "a">\n<!ENTITY b "&a;&a;">]><TEI><text>&b;</text></TEI>'},
+        [],
+    ),
+    "t: line 2: '[]' is not a JSON object": ({"t": '{"text": ""}\n[]'}, []),
+    "t: line 1: no 'text' among the keys (body); --field names": ({"t": '{"body": ""}'}, []),
+    "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
+    "is JSON over several lines; `jq -c .`": ({"t": '{\n"text": ""}'}, []),
+    "is a JSON list; `jq -c '.[]'`": ({"t": '[{"text": ""}]'}, []),
+    "t: line 2: 'x' does not have the ten columns": ({"t": CONLLU.split("\n")[1] + "\nx\n"}, []),
+    "t: is binary, or text in UTF-16": ({"t": b"a\0b\0c\0"}, []),
+    "t: is empty": ({"t": " \n"}, []),
+    "the compressed file is truncated or corrupt": ({"t.gz": gzip.compress(b"One.")[:-9]}, []),
+    "no sentence is left to train on": ({"t": "One."}, []),
+    "no file matches": ({".t": "One."}, []),
+    "none of the 2 files holds text; the first: ": ({"a": "", "b": b"%PDF-"}, []),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_texts_are_refused_by_file_and_line(message, tmp_path):
+    files, flags = REFUSED[message]
+    raw = write(tmp_path / "raw", files) if files else tmp_path
+    assert message in refuse("prepare", raw, "--out", tmp_path / "corpus", *flags)
+    assert os.listdir(tmp_path) == ["raw"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--keep-lines", "--tokens"], "--keep-lines: does not go with --tokens"),
+        (["--language", "English!"], "--language: 'English!' is not the code of a language"),
+        (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
+        (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
+        (["--form", "NFX"], "'NFX' is not one of"),
+        (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),
+    ],
+)
+def test_flags_are_refused_by_name(flags, message, tmp_path):
+    write(tmp_path / "raw", {"t": "One."})
+    assert message in refuse("prepare", tmp_path / "raw", "--out", tmp_path / "corpus", *flags, status=2)
+    assert message.startswith("'") or os.listdir(tmp_path) == ["raw"]
+
+
+# --- heldout, duplicates, shards ----------------------------------------------------------------------
+
+
+def facts_of(corpus):
+    return json.loads((corpus / "text.json").read_bytes())
+
+
+def chapters(n_files=40, n_paragraphs=30):
+    return {
+        f"{n:02}.txt": "".join(f"Book {n} part {k}. It goes on.\n\n" for k in range(n_paragraphs))
+        for n in range(n_files)
+    }
+
+
+def test_whole_files_are_held_out(tmp_path):
+    raw = write(tmp_path / "raw", chapters())
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
+    facts = facts_of(tmp_path / "a")
+    assert len(facts["heldout_files"]) == 4 and facts["heldout_files"][0] in page.replace(
+        "\n            ", ""
+    )
+    names = {os.path.basename(name)[:2] for name in facts["heldout_files"]}
+    books = re.findall(r"Book (\d+)", (tmp_path / "a/heldout.txt").read_text())
+    assert {f"{int(book):02}" for book in books} == names and len(books) == 4 * 30
+    assert not names & {
+        f"{int(n):02}" for n in re.findall(r"Book (\d+)", "\n".join(sentences_of(tmp_path / "a")))
+    }
+
+
+def test_stretches_of_one_file_are_held_out(tmp_path):
+    paragraphs = [f"Part {k} begins. Part {k} ends." for k in range(3000)]
+    raw = write(tmp_path / "raw", {"t": "\n\n".join(paragraphs)})
+    run("prepare", raw, "--out", tmp_path / "a", "--heldout", "0.05")
+    heldout = (tmp_path / "a/heldout.txt").read_text().splitlines()
+    assert 0.04 < len(heldout) / 6000 < 0.06
+    numbers = [int(line.split()[1]) for line in heldout]
+    assert numbers[::2] == numbers[1::2], "no paragraph is divided"
+    n_runs = sum(after != before + 1 for before, after in zip(numbers[::2], numbers[2::2], strict=False))
+    assert n_runs < len(numbers) / 8, "paragraphs are held out with their neighbours"
+    assert len(heldout) + len(sentences_of(tmp_path / "a")) == 6000
+
+
+def test_seed_decides_all(tmp_path):
+    raw = write(tmp_path / "raw", chapters())
+    corpora = {}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run("prepare", raw, "--out", tmp_path / name, "--seed", seed)
+        corpora[name] = {
+            path.relative_to(tmp_path / name): path.read_bytes()
+            for path in (tmp_path / name).rglob("*.*")
+            if path.is_file()
+        }
+    assert corpora["a"] == corpora["b"] != corpora["c"]
+
+
+def test_repeated_sentences_are_counted_or_dropped(tmp_path):
+    raw = write(tmp_path / "raw", {"a": "One two. Three.\n\nOne two.", "b": "Three. Four four."})
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", 0)
+    assert "2 sentences that occurred before, kept; --unique drops them" in page
+    assert len(sentences_of(tmp_path / "a")) == 5
+    page = run("prepare", raw, "--out", tmp_path / "b", "--heldout", 0, "--unique", "--min-count", 1)
+    assert sentences_of(tmp_path / "b") == ["One two .", "Three .", "Four four ."]
+    assert "2 sentences that occurred before, dropped" in page and "3 sentences, 8 tokens, 6 types" in page
+
+
+def test_shards_have_some_of_every_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SHARD_BYTES", 8000)
+    raw = write(tmp_path / "raw", chapters(4, 300))
+    run("prepare", raw, "--out", tmp_path / "a")
+    shards = sorted((tmp_path / "a/train").iterdir())
+    assert len(shards) == 4 and shards[0].name == "part-00000.txt"
+    for shard in shards:
+        assert {*re.findall(r"Book (\d+)", shard.read_text())} == {"0", "1", "2", "3"}
+
+
+def test_page_names_unknown_words_and_longest_sentences(tmp_path):
+    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(400)) + "a " * 70
+    raw = write(tmp_path / "raw", {"t": text})
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
+    facts = facts_of(tmp_path / "a")
+    words = (tmp_path / "a/heldout.txt").read_text().split()
+    vocabulary = (tmp_path / "a/vocab.txt").read_text().split()
+    share = sum(word not in vocabulary for word in words) / len(words)
+    assert facts["unknown_share"] == pytest.approx(share) and f"{share:.2%} of the heldout words" in page
+    assert len(facts["unknown"]) == 10 and facts["unknown"][0][0] in page
+    name, line = facts["train"]["place"].split(":")
+    longest = (tmp_path / "a" / name).read_text().splitlines()[int(line) - 1]
+    assert len(longest.split()) == 70 == facts["train"]["longest"]
+    assert len(facts["examples"]) == 5 and {*facts["examples"]} <= {*sentences_of(tmp_path / "a")}
+
+
+def test_json_is_the_record_of_the_corpus(tmp_path):
+    raw = write(tmp_path / "raw", chapters(3))
+    output = run("prepare", raw, "--out", tmp_path / "a", "--json")
+    assert json.loads(output) == facts_of(tmp_path / "a")
+    result = bilm.prepare(raw, tmp_path / "b")
+    assert result.train.n_sentences == len(sentences_of(tmp_path / "b"))
+    assert json.loads(json.dumps(result.to_json())) == facts_of(tmp_path / "a")
+
+
+# --- outputs ------------------------------------------------------------------------------------------
+
+
+def test_only_a_corpus_is_replaced(tmp_path):
+    raw, out = write(tmp_path / "raw", chapters(2)), tmp_path / "corpus"
+    command = ("prepare", raw, "--out", out)
+    run(*command)
+    assert refuse(*command) == f"{out}: exists; --overwrite replaces it"
+    run(*command, "--overwrite", "--heldout", 0)
+    assert (out / "heldout.txt").read_text() == ""
+    for name in ("notes.txt", "train/mine.txt"):
+        (out / name).write_text("mine")
+        assert f"{out}: exists and is not a corpus that bilm wrote" in refuse(*command, "--overwrite")
+        assert (out / name).read_text() == "mine"
+        (out / name).unlink()
+    (out / "text.json").write_text("{}")
+    assert f"{out}: exists and is not a corpus" in refuse(*command, "--overwrite")
+
+
+def test_output_among_the_texts_is_refused(tmp_path):
+    raw = write(tmp_path / "raw", chapters(2))
+    before = snapshot(tmp_path)
+    message = refuse("prepare", raw, "--out", raw / "corpus")
+    assert message == f"{raw / 'corpus'}: is inside {raw}, which is read; give a directory elsewhere"
+    assert "is inside" in refuse("prepare", raw, "--out", raw)
+    run("prepare", raw / "00.txt", "--out", tmp_path / "corpus", "--heldout", 0)
+    text = tmp_path / "corpus/train/part-00000.txt"
+    message = refuse("prepare", text, "--out", tmp_path / "corpus", "--overwrite")
+    assert "is an input and would be lost" in message
+    assert {
+        name: data for name, data in snapshot(tmp_path).items() if not name.startswith("corpus")
+    } == before
+
+
+def test_interruption_leaves_nothing(tmp_path, monkeypatch):
+    raw = write(tmp_path / "raw", chapters())
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module._Corpus, "finish", lambda *arguments: interrupt(None))
+    assert invoke("prepare", raw, "--out", tmp_path / "corpus").exit_code == 1
+    assert os.listdir(tmp_path) == ["raw"]
+
+
+def test_signal_ends_all_processes_and_leaves_nothing(tmp_path):
+    raw = write(tmp_path / "raw", {"t": "The rain falls. It is wet.\n\n" * 400_000})
+    command = [sys.executable, "-m", "bilm", "prepare", raw, "--out", tmp_path / "corpus"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while not [*tmp_path.glob(".corpus.tmp/new/train/part*")] and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM and "Traceback" not in errors
+    assert os.listdir(tmp_path) == ["raw"]
+
+
+def test_processes_give_the_same_corpus(tmp_path):
+    """Without TensorFlow, which a process of its own has not loaded."""
+    raw = write(tmp_path / "raw", chapters(4, 2000))
+    code = """
+import sys
+from bilm.text import prepare
+prepare._n_processes = lambda: int(sys.argv[1])
+prepare.prepare(sys.argv[2], sys.argv[3])
+"""
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    for n in (0, 3):
+        done = python("-c", code, n, raw, tmp_path / str(n), PYTHONPATH=path)
+        assert done.returncode == 0, done.stderr
+    assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3")
+
+
+# --- text.json ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x", "is not JSON"),
+        ('{"version": 2}', "version: must be at most 1, got 2"),
+        ('{"form": "NFX"}', "form: expected one of NFC, NFD, NFKC, none"),
+        ('{"language": "?"}', "language: '?' is not the code of a language"),
+    ],
+)
+def test_damaged_steps_are_refused(content, message, tmp_path):
+    (tmp_path / "text.json").write_text(content)
+    with pytest.raises(bilm.errors.DataError, match=re.escape(message)):
+        TextPipeline.from_file(tmp_path / "text.json")
+
+
+NASTY = st.text(
+    st.sampled_from(
+        "aA é́ ก็บคน我北。.!?·;'’-\u00ad\u200b\u200d\ufeff\x00\x1c\x85\u2028\u2029\n\r\t\ud800<>😀👍🏽न्"
+    )
+)
+
+
+@given(
+    st.lists(NASTY),
+    st.sampled_from(["en", "th", "grc", "und"]),
+    st.sampled_from(Form),
+    st.sampled_from(Split),
+)
+def test_sentences_are_words_and_do_not_depend_on_other_pieces(pieces, language, form, split):
+    pipeline = TextPipeline(language, form, split)
+    sentences = pipeline.tokenise(pieces)
+    assert sentences == [sentence for piece in pieces for sentence in pipeline.tokenise([piece])]
+    for sentence in sentences:
+        assert " ".join(sentence.split()) == sentence != ""
+        assert sentence.encode().decode() == sentence  # no halves of characters
+        assert form is Form.NONE or all(
+            unicodedata.is_normalized(form.value, word) for word in sentence.split()
+        )
+
+
+def test_long_paragraphs_end_with_sentences():
+    lines = [f"Line {k} of a text that has no blank lines." for k in range(500)]
+    text = "\n".join(lines)
+    pieces = [*paragraphs(lines)]
+    assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and "\n".join(pieces) == text
+    (line,) = [" ".join(lines)]
+    pieces = [*paragraphs([line])]
+    assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
