@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bilm
+from bilm.errors import DataError
 from bilm.text import prepare as module
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Form, Split
@@ -27,7 +28,7 @@ TEI = """<?xml version="1.0"?>
 <!DOCTYPE TEI.2 PUBLIC "-//TEI P4//DTD" "tei2.dtd" [<!ENTITY name "Marcus"> <!ENTITY % Pers "x"> %Pers;]>
 <TEI.2><teiHeader><title>Not this.</title></teiHeader><text><front><p>Nor this.</p></front><body>
 <head>De amicitia</head>
-<p>Mucius augur<note>Some augur.</note> multa &name;
+<p>Mucius augur<note>Some <note>old</note> augur.</note> multa &name;
 &nowhere;narrare <app><lem>solebat</lem><rdg>solet</rdg></app>
 de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
 <p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
@@ -89,7 +90,7 @@ SAMPLES = {
             *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
             *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
         ],
-        ["TEI:", "rdg 2", "note 1, ", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
+        ["TEI:", "rdg 2", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
     ),
     "XML": (
         {"t": '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>'},
@@ -286,6 +287,13 @@ def test_whole_files_are_held_out(tmp_path):
     }
 
 
+def test_heldout_sentences_are_not_trained_on_if_unique(tmp_path):
+    raw = write(tmp_path / "raw", chapters())
+    run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%", "--unique")
+    assert "It goes on ." in (tmp_path / "a/heldout.txt").read_text()
+    assert "It goes on ." not in sentences_of(tmp_path / "a")
+
+
 def test_stretches_of_one_file_are_held_out(tmp_path):
     paragraphs = [f"Part {k} begins. Part {k} ends." for k in range(3000)]
     raw = write(tmp_path / "raw", {"t": "\n\n".join(paragraphs)})
@@ -333,7 +341,7 @@ def test_shards_have_some_of_every_file(tmp_path, monkeypatch):
 
 
 def test_page_names_unknown_words_and_longest_sentences(tmp_path):
-    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(400)) + "a " * 70
+    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(2000)) + "a " * 70
     raw = write(tmp_path / "raw", {"t": text})
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
     facts = facts_of(tmp_path / "a")
@@ -372,7 +380,7 @@ def test_only_a_corpus_is_replaced(tmp_path):
         assert f"{out}: exists and is not a corpus that bilm wrote" in refuse(*command, "--overwrite")
         assert (out / name).read_text() == "mine"
         (out / name).unlink()
-    (out / "text.json").write_text("{}")
+    (out / "text.json").write_text('{"version": 1}')
     assert f"{out}: exists and is not a corpus" in refuse(*command, "--overwrite")
 
 
@@ -431,6 +439,33 @@ prepare.prepare(sys.argv[2], sys.argv[3])
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3")
 
 
+def test_train_takes_a_corpus(tmp_path, monkeypatch):
+    seen = {}
+
+    def train(**arguments):
+        seen.update(arguments)
+        raise DataError("enough")
+
+    monkeypatch.setattr("bilm.runs.train.train", train)
+    raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
+    run("prepare", raw, "--out", corpus)
+    command = ("train", "--save-dir", tmp_path / "run")
+    assert f"{tmp_path} is not a corpus of bilm prepare" in refuse(*command, "--corpus", tmp_path, status=2)
+    for flag in ("--train-prefix", "--vocab-file", "--heldout-prefix"):
+        message = refuse(*command, "--corpus", corpus, flag, raw / "00.txt", status=2)
+        assert message == f"--corpus does not go with {flag}"
+    for config in ([], ["--config", tmp_path / "run.toml"]):
+        (tmp_path / "run.toml").write_text('vocab_file = "other"\nmax_steps = 3\n')
+        assert refuse(*command, "--corpus", corpus, *config) == "enough"
+        assert seen["vocab_file"] == corpus / "vocab.txt" and seen["max_steps"] == (3 if config else None)
+        assert (*seen["train_prefix"], *seen["heldout_prefix"]) == (
+            f"{corpus}/train",
+            f"{corpus}/heldout.txt",
+        )
+    run("prepare", raw, "--out", corpus, "--overwrite", "--heldout", 0)
+    assert refuse(*command, "--corpus", corpus) == "enough" and not seen["heldout_prefix"]
+
+
 # --- text.json ----------------------------------------------------------------------------------------
 
 
@@ -445,7 +480,7 @@ prepare.prepare(sys.argv[2], sys.argv[3])
 )
 def test_damaged_steps_are_refused(content, message, tmp_path):
     (tmp_path / "text.json").write_text(content)
-    with pytest.raises(bilm.errors.DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match=re.escape(message)):
         TextPipeline.from_file(tmp_path / "text.json")
 
 
