@@ -166,7 +166,10 @@ def _kind(head: str, name: str) -> Kind:
         return Kind.WIKI
     if re.match(r"<(!doctype\s+)?html\b", head, re.IGNORECASE):
         return Kind.HTML
-    if re.match(r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE):
+    is_xml = re.search(r"\.(xml|tei)\b", name) and head.startswith("<")
+    if is_xml or re.match(
+        r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE
+    ):
         root = re.search(
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![A-Z]+[^>]*>", "", head)
         )

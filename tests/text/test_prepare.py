@@ -98,6 +98,7 @@ SAMPLES = {
         ["In the", "end"],
         ["other XML"],
     ),
+    "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
     "HTML": (
         {"t": HTML},
         [],
@@ -231,7 +232,7 @@ REFUSED = {
     "t: is binary, or text in UTF-16": ({"t": b"a\0b\0c\0"}, []),
     "t: is empty": ({"t": " \n"}, []),
     "the compressed file is truncated or corrupt": ({"t.gz": gzip.compress(b"One.")[:-9]}, []),
-    "no sentence is left to train on": ({"t": "One."}, []),
+    "no sentence is left to train on (--heldout 0 holds": ({"t": "One."}, []),
     "no file matches": ({".t": "One."}, []),
     "none of the 2 files holds text; the first: ": ({"a": "", "b": b"%PDF-"}, []),
 }
@@ -406,12 +407,16 @@ def test_output_among_the_texts_is_refused(tmp_path):
 def test_interruption_leaves_nothing(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", chapters())
 
+    run("prepare", raw, "--out", tmp_path / "old")
+    before = snapshot(tmp_path)
+
     def interrupt(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module._Corpus, "finish", lambda *arguments: interrupt(None))
-    assert invoke("prepare", raw, "--out", tmp_path / "corpus").exit_code == 1
-    assert os.listdir(tmp_path) == ["raw"]
+    monkeypatch.setattr(module._Corpus, "finish", interrupt)
+    for out in ("new", "old"):
+        assert invoke("prepare", raw, "--out", tmp_path / out, "--overwrite", "--seed", 5).exit_code == 1
+        assert snapshot(tmp_path) == before
 
 
 def test_signal_ends_all_processes_and_leaves_nothing(tmp_path):
