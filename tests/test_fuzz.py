@@ -36,6 +36,8 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_calls
 from bilm.run_directory.state import Best, RunState, read_state
 from bilm.runs.settings import read_arguments
+from bilm.text.pipeline import TextPipeline
+from bilm.text.prepare import prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import check_vocabulary
 from bilm.weights.distribution import find_distribution, find_weights
@@ -47,6 +49,7 @@ from tests.fuzzing import damaged_hdf5, damaged_json, damaged_text, read_damaged
 from tests.helpers import FILES, TRAIN, VOCAB, invoke, small_options
 from tests.mutations import mutate_bytes, mutate_json, mutate_text
 from tests.records import call_line, heldout_line, plan, train_line
+from tests.text.test_prepare import SAMPLES, TEI, WIKI
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits a process as Linux does")
 
@@ -88,6 +91,18 @@ CORPUS_READS = [
     _read_corpus,
     lambda place: count_corpus([place / "text"], Vocabulary(VOCAB)),
 ]
+
+RAW = [files["t"] for files, *_ in SAMPLES.values() if "t" in files] + [TEI, WIKI]
+
+
+def _damaged_raw_text(random, place):
+    raw = [text if isinstance(text, bytes) else text.encode() for text in RAW]
+    (place / "raw").write_bytes(mutate_bytes(random, random.choice(raw), raw))
+
+
+def _prepare(place):
+    prepare(place / "raw", place / "corpus", heldout=0, overwrite=True, language="th")
+
 
 # --- JSON -------------------------------------------------------------------------------------------
 
@@ -219,6 +234,13 @@ ARGUMENTS = {"train_prefix": ["a"], "vocab_file": "v", "seed": 1, "dropout": 0.1
 READERS = {
     "archive": (_damaged_archive, [_read_archive, lambda place: invoke("info", place / "x.zip")]),
     "vocabulary": (damaged_text("vocab.txt", VOCAB.read_text()), VOCABULARY_READS),
+    "raw text": (_damaged_raw_text, [_prepare]),
+    "text.json": (
+        damaged_json(
+            "text.json", {"language": "en", "form": "NFC", "split": "lines", "icu": "1", "version": 1}
+        ),
+        [lambda place: [*TextPipeline.from_file(place / "text.json").sentences("A b. C")]],
+    ),
     "corpus": (_damaged_corpus, CORPUS_READS),
     "options": (
         damaged_json("options.json", small_options(n_tokens_vocab=73)),

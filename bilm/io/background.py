@@ -143,7 +143,7 @@ def _serve(function: Callable[[Any], Any], connection: Connection, others: list[
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends this one
     for other in others:  # copies, which would keep the connections open when that process is killed
         other.close()
-    with suppress(EOFError, BrokenPipeError):
+    with suppress(EOFError, ConnectionError):
         while True:
             item = connection.recv()
             try:

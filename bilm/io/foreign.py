@@ -26,6 +26,7 @@ _TF_HUB = (
     "options.json with HDF5 weights"
 )
 _TRANSFORMER = f"a transformer for Hugging Face's package transformers, not an ELMo; {_PUBLISHED}"
+_LFS = "a pointer of Git LFS to the file; `git lfs pull` fetches it"
 _EXPORTED = "a SavedModel or a Keras model, made from a run or from weights; give these instead"
 
 # Pattern of file names -> description of a directory or archive with such a file; the first match decides.
@@ -46,7 +47,7 @@ _BY_START = {
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
     rb"\x80[\x02-\x05]": "a Python pickle, which bilm does not read; give weights and their options.json",
     rb".{7}\0\{\"": _TRANSFORMER.replace("a transformer", "a file of safetensors, usually of a transformer"),
-    rb"version https://git-lfs": "a pointer of Git LFS to the file; `git lfs pull` fetches it",
+    rb"version https://git-lfs": _LFS,
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
 }
 # The same for a file that is given as text, by its bytes after decompression.
@@ -72,6 +73,7 @@ _NOT_TEXT = {
     rb"SQLite format 3\0": "an SQLite database; `sqlite3` exports its text",
     rb"\x89HDF": "an HDF5 file, not text",
     rb"\x7fELF|MZ.\0": "a program, not text",
+    rb"version https://git-lfs": _LFS,
     rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",
 }
 _MARKUP = re.compile(rb"\s*(<(\?xml|!doctype|html|TEI|doc id=))", re.IGNORECASE)

@@ -166,7 +166,10 @@ def _kind(head: str, name: str) -> Kind:
         return Kind.WIKI
     if re.match(r"<(!doctype\s+)?html\b", head, re.IGNORECASE):
         return Kind.HTML
-    if re.match(r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE):
+    is_xml = re.search(r"\.(xml|tei)\b", name) and head.startswith("<")
+    if is_xml or re.match(
+        r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE
+    ):
         root = re.search(
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![A-Z]+[^>]*>", "", head)
         )
@@ -188,7 +191,7 @@ def _kind(head: str, name: str) -> Kind:
 def _parsed(line: str) -> object:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -440,4 +443,11 @@ def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         raise DataError(f"{name}: line {error.lineno}: the XML is malformed ({problem})") from None
+    except (LookupError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{name}: line 1: {error}; convert the XML to UTF-8, also in its first line"
+        ) from None
+    blocks.end_paragraph()
     yield from blocks.taken()

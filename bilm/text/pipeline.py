@@ -36,7 +36,7 @@ _INVISIBLE = {
     "control characters": "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f",
     "halves of characters": "\ud800-\udfff",
 }
-_ANY_INVISIBLE = re.compile(f"\u00ad\n|[{''.join(_INVISIBLE.values())}]")
+_ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(_INVISIBLE.values())}]")
 _NAMES = {name: re.compile(f"[{characters}]") for name, characters in _INVISIBLE.items()}
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}

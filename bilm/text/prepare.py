@@ -26,8 +26,7 @@ TRAIN, HELDOUT, VOCABULARY, STEPS = "train", "heldout.txt", "vocab.txt", "text.j
 
 _SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
 _N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
-_LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 14  # characters
-_BATCH = 1 << 15  # characters that are tokenised at once
+_LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 15  # characters, which are tokenised at once
 _MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
 _MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
 _MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
@@ -221,10 +220,10 @@ _Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces
 
 
 class _Reading:
-    """The text of all files in batches, each for one shard of the corpus; iterated once.
+    """The text of all files in stretches of consecutive pieces, each for one shard; iterated once.
 
-    Stretches of consecutive pieces are distributed over the shards at random, so that each shard has some of
-    every file. Stretches at even distances are held out, unless there are heldout files, which come first.
+    Stretches are distributed over the shards at random, so that each shard has some of every file. Those at
+    even distances are held out, unless there are heldout files, which come first.
 
     Args:
         sources: the files.
@@ -262,20 +261,6 @@ class _Reading:
         return frozenset(chosen if n_bytes >= wanted / _MOST_ABOVE else [])
 
     def __iter__(self) -> Iterator[_Task]:
-        """Yield batches of pieces."""
-        batches: dict[tuple[int, Split], list[str]] = {}
-        sizes: Counter[tuple[int, Split]] = Counter()
-        for shard, split, pieces in self._stretches():
-            key = shard, split
-            batches.setdefault(key, []).extend(pieces)
-            sizes[key] += sum(map(len, pieces))
-            if sizes.get(key, 0) >= _BATCH:
-                del sizes[key]
-                yield (*key, batches.pop(key))
-        for key, pieces in batches.items():
-            yield (*key, pieces)
-
-    def _stretches(self) -> Iterator[_Task]:
         """Yield stretches with their shards; the last one is held out if none was before."""
         credit = self._random.random()  # grows by the share; a whole one holds out a stretch
         has_heldout = not self._share
@@ -311,9 +296,9 @@ class _Reading:
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:
-    destination, split, pieces = task
+    shard, split, pieces = task
     removed: Counter[str] = Counter()
-    return destination, pipeline.tokenise(pieces, split, removed), removed
+    return shard, pipeline.tokenise(pieces, split, removed), removed
 
 
 def _n_processes() -> int:
@@ -387,7 +372,7 @@ class _Corpus:
         """Write the vocabulary, compare the heldout words with it, and write ``text.json``."""
         report, words, heldout = self._report, self._words[False], self._words[True]
         if not report.train.n_sentences:
-            raise DataError("the files hold too little text: no sentence is left to train on")
+            raise DataError("too little text: no sentence is left to train on (`heldout` 0 holds out none)")
         report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)
         settings = report.settings

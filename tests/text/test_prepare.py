@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bilm
+from bilm.errors import DataError
 from bilm.text import prepare as module
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Form, Split
@@ -27,7 +28,7 @@ TEI = """<?xml version="1.0"?>
 <!DOCTYPE TEI.2 PUBLIC "-//TEI P4//DTD" "tei2.dtd" [<!ENTITY name "Marcus"> <!ENTITY % Pers "x"> %Pers;]>
 <TEI.2><teiHeader><title>Not this.</title></teiHeader><text><front><p>Nor this.</p></front><body>
 <head>De amicitia</head>
-<p>Mucius augur<note>Some augur.</note> multa &name;
+<p>Mucius augur<note>Some <note>old</note> augur.</note> multa &name;
 &nowhere;narrare <app><lem>solebat</lem><rdg>solet</rdg></app>
 de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
 <p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
@@ -89,7 +90,7 @@ SAMPLES = {
             *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
             *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
         ],
-        ["TEI:", "rdg 2", "note 1, ", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
+        ["TEI:", "rdg 2", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
     ),
     "XML": (
         {"t": '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>'},
@@ -97,6 +98,7 @@ SAMPLES = {
         ["In the", "end"],
         ["other XML"],
     ),
+    "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
     "HTML": (
         {"t": HTML},
         [],
@@ -185,6 +187,7 @@ NOT_TEXT = {
     "an old Office document": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "a tar archive; `tar xf`": b"name" + bytes(253) + b"ustar\x0000",
     "compressed with bzip2; `bunzip2`": b"BZh91AY&SY",
+    "a pointer of Git LFS to the file; `git": b"version https://git-lfs.github.com/spec/v1\n",
     "a picture; a program for OCR": b"\x89PNG\r\n\x1a\n",
     "a dump of a wiki; `wikiextractor FILE`": b'<mediawiki xmlns="http://www.mediawiki.org/">',
 }
@@ -217,16 +220,19 @@ REFUSED = {
         {"t": '<!DOCTYPE TEI [<!ENTITY a "a">\n<!ENTITY b "&a;&a;">]><TEI><text>&b;</text></TEI>'},
         [],
     ),
+    "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
+    "line 1: multi-byte encodings are": ({"t": '<?xml version="1.0" encoding="gbk"?><a>x</a>'}, []),
     "t: line 2: '[]' is not a JSON object": ({"t": '{"text": ""}\n[]'}, []),
     "t: line 1: no 'text' among the keys (body); --field names": ({"t": '{"body": ""}'}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
+    "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
     "is JSON over several lines; `jq -c .`": ({"t": '{\n"text": ""}'}, []),
     "is a JSON list; `jq -c '.[]'`": ({"t": '[{"text": ""}]'}, []),
     "t: line 2: 'x' does not have the ten columns": ({"t": CONLLU.split("\n")[1] + "\nx\n"}, []),
     "t: is binary, or text in UTF-16": ({"t": b"a\0b\0c\0"}, []),
     "t: is empty": ({"t": " \n"}, []),
     "the compressed file is truncated or corrupt": ({"t.gz": gzip.compress(b"One.")[:-9]}, []),
-    "no sentence is left to train on": ({"t": "One."}, []),
+    "no sentence is left to train on (--heldout 0 holds": ({"t": "One."}, []),
     "no file matches": ({".t": "One."}, []),
     "none of the 2 files holds text; the first: ": ({"a": "", "b": b"%PDF-"}, []),
 }
@@ -286,6 +292,13 @@ def test_whole_files_are_held_out(tmp_path):
     }
 
 
+def test_heldout_sentences_are_not_trained_on_if_unique(tmp_path):
+    raw = write(tmp_path / "raw", chapters())
+    run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%", "--unique")
+    assert "It goes on ." in (tmp_path / "a/heldout.txt").read_text()
+    assert "It goes on ." not in sentences_of(tmp_path / "a")
+
+
 def test_stretches_of_one_file_are_held_out(tmp_path):
     paragraphs = [f"Part {k} begins. Part {k} ends." for k in range(3000)]
     raw = write(tmp_path / "raw", {"t": "\n\n".join(paragraphs)})
@@ -333,7 +346,7 @@ def test_shards_have_some_of_every_file(tmp_path, monkeypatch):
 
 
 def test_page_names_unknown_words_and_longest_sentences(tmp_path):
-    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(400)) + "a " * 70
+    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(2000)) + "a " * 70
     raw = write(tmp_path / "raw", {"t": text})
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
     facts = facts_of(tmp_path / "a")
@@ -372,7 +385,7 @@ def test_only_a_corpus_is_replaced(tmp_path):
         assert f"{out}: exists and is not a corpus that bilm wrote" in refuse(*command, "--overwrite")
         assert (out / name).read_text() == "mine"
         (out / name).unlink()
-    (out / "text.json").write_text("{}")
+    (out / "text.json").write_text('{"version": 1}')
     assert f"{out}: exists and is not a corpus" in refuse(*command, "--overwrite")
 
 
@@ -394,12 +407,16 @@ def test_output_among_the_texts_is_refused(tmp_path):
 def test_interruption_leaves_nothing(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", chapters())
 
+    run("prepare", raw, "--out", tmp_path / "old")
+    before = snapshot(tmp_path)
+
     def interrupt(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module._Corpus, "finish", lambda *arguments: interrupt(None))
-    assert invoke("prepare", raw, "--out", tmp_path / "corpus").exit_code == 1
-    assert os.listdir(tmp_path) == ["raw"]
+    monkeypatch.setattr(module._Corpus, "finish", interrupt)
+    for out in ("new", "old"):
+        assert invoke("prepare", raw, "--out", tmp_path / out, "--overwrite", "--seed", 5).exit_code == 1
+        assert snapshot(tmp_path) == before
 
 
 def test_signal_ends_all_processes_and_leaves_nothing(tmp_path):
@@ -431,6 +448,33 @@ prepare.prepare(sys.argv[2], sys.argv[3])
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3")
 
 
+def test_train_takes_a_corpus(tmp_path, monkeypatch):
+    seen = {}
+
+    def train(**arguments):
+        seen.update(arguments)
+        raise DataError("enough")
+
+    monkeypatch.setattr("bilm.runs.train.train", train)
+    raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
+    run("prepare", raw, "--out", corpus)
+    command = ("train", "--save-dir", tmp_path / "run")
+    assert f"{tmp_path} is not a corpus of bilm prepare" in refuse(*command, "--corpus", tmp_path, status=2)
+    for flag in ("--train-prefix", "--vocab-file", "--heldout-prefix"):
+        message = refuse(*command, "--corpus", corpus, flag, raw / "00.txt", status=2)
+        assert message == f"--corpus does not go with {flag}"
+    for config in ([], ["--config", tmp_path / "run.toml"]):
+        (tmp_path / "run.toml").write_text('vocab_file = "other"\nmax_steps = 3\n')
+        assert refuse(*command, "--corpus", corpus, *config) == "enough"
+        assert seen["vocab_file"] == corpus / "vocab.txt" and seen["max_steps"] == (3 if config else None)
+        assert (*seen["train_prefix"], *seen["heldout_prefix"]) == (
+            f"{corpus}/train",
+            f"{corpus}/heldout.txt",
+        )
+    run("prepare", raw, "--out", corpus, "--overwrite", "--heldout", 0)
+    assert refuse(*command, "--corpus", corpus) == "enough" and not seen["heldout_prefix"]
+
+
 # --- text.json ----------------------------------------------------------------------------------------
 
 
@@ -445,7 +489,7 @@ prepare.prepare(sys.argv[2], sys.argv[3])
 )
 def test_damaged_steps_are_refused(content, message, tmp_path):
     (tmp_path / "text.json").write_text(content)
-    with pytest.raises(bilm.errors.DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match=re.escape(message)):
         TextPipeline.from_file(tmp_path / "text.json")
 
 
