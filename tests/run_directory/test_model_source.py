@@ -21,7 +21,7 @@ def refused(path):
     return str(caught.value).removeprefix(str(path))
 
 
-def test_a_run_stays_a_run_with_dumped_weights_in_it(tmp_path):
+def test_run_with_dumped_weights_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     assert isinstance(open_model(run), RunModel)
     (run / "weights.hdf5").write_bytes(WEIGHTS.read_bytes())
@@ -31,7 +31,7 @@ def test_a_run_stays_a_run_with_dumped_weights_in_it(tmp_path):
     assert type(found) is StoredModel and found.options_file.path.name == "weights.options.json"
 
 
-def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
+def test_inference_options_make_no_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
@@ -39,7 +39,7 @@ def test_options_that_go_with_the_weights_make_it_no_run(tmp_path):
     assert type(open_model(run)) is StoredModel
 
 
-def test_options_of_the_training_beside_weights(tmp_path):
+def test_training_options_beside_weights_make_no_run(tmp_path):
     trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(open_model(folder)) is StoredModel
@@ -47,7 +47,7 @@ def test_options_of_the_training_beside_weights(tmp_path):
     assert refused(folder) == ": no checkpoint yet"
 
 
-def test_a_run_without_options(tmp_path):
+def test_run_without_options_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").unlink()
     assert refused(run) == ": not a run directory: no options.json in it; weights are given as `model`"
@@ -65,7 +65,7 @@ def test_a_run_without_options(tmp_path):
         {"options_file": "x", "weight_file": "x", "checkpoint": "best"},
     ],
 )
-def test_arguments_that_name_nothing_or_two_things(arguments):
+def test_ambiguous_arguments_are_refused(arguments):
     with pytest.raises(ArgumentError, match=r"give one `model` \(or `save_dir`"):
         ModelArguments(**arguments).open()
 
@@ -80,7 +80,7 @@ def without(path, *keys):
     return path
 
 
-def test_what_a_run_lacks_is_assumed_and_said(tmp_path, caplog):
+def test_missing_options_warn(tmp_path, caplog):
     foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
     opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
     assert caplog.records == []
@@ -89,7 +89,7 @@ def test_what_a_run_lacks_is_assumed_and_said(tmp_path, caplog):
     assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
 
 
-def test_the_number_of_bilm_tf_needs_no_training_options(tmp_path, caplog):
+def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):
     copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
     without(copy, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")
