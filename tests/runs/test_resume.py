@@ -275,6 +275,16 @@ def test_nan_validation_is_never_best(calls, whole, tmp_path, monkeypatch):
     assert all(math.isnan(record.perplexity) for record in read_metrics(path / "metrics.jsonl").heldout)
 
 
+def test_best_validation_is_lowest_and_kept(calls, whole, tmp_path, monkeypatch):
+    losses = iter([5.0, 9.0, 4.0, 9.0, 4.5, 9.0])  # of the heldout text and the slice, three times
+    monkeypatch.setattr(calls.scorer, "evaluate", lambda *_: Evaluation((next(losses),) * 2, 40))
+    path = tmp_path / "run"
+    assert calls.train(path).best_step == 10
+    assert [record.best for record in read_metrics(path / "metrics.jsonl").heldout] == [True, True, False]
+    assert newest_state(path).n_without_gain == 1
+    assert RunDirectory.open(path).index.steps() == [10, 12, 14]
+
+
 def test_unreadable_state_is_not_written():
     for state in (RunState(plan(), train_perplexity=math.nan), RunState(plan(), best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
