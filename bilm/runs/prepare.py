@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -63,62 +63,69 @@ def run(
         BilmError: as `Training.train`.
     """
     backend.require_ready()
-    settings, reporter, path, worker = (
-        request.settings,
-        request.reporter,
-        request.path,
-        Worker.from_environment(),
-    )
-    writes = worker.is_chief and not settings.dry_run
+    worker = Worker.from_environment()
+    reporter = request.reporter
+    writes = worker.is_chief and not request.settings.dry_run
     inputs = request.files("vocab_file", "old_vocab_file", "options")
     inputs += [] if source is None else source.files
     with _alone(request.kind) as held:
-        if writes:
-            held.enter_context(files.writing(path))
-        interrupted = None
-        if settings.resume:
-            interrupted = directory.RunModel.interrupted(path, request.kind, request.in_place)
-        is_new = interrupted is None and not request.in_place
-        if interrupted is not None:
-            interrupted.check_vocabulary(vocabulary)
-        elif is_new and writes:
-            files.require_replaceable(path, request.overwrite, vocabulary, inputs)
+        interrupted = _opened(request, vocabulary, writes, inputs, held)
+        begun = None if interrupted is None else interrupted.run_state.plan
         if worker.n_workers > 1:
             reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
-        strategy = worker.strategy(settings.n_gpus)
-
-        begun = None if interrupted is None else interrupted.run_state.plan
+        strategy = worker.strategy(request.settings.n_gpus)
         text, heldout = _read_texts(request, vocabulary, begun, held)
-        has_ended = None if source is None else _has_ended(source, text)
-        planned = _plan(
-            request, options, text, heldout, worker, strategy.num_replicas_in_sync, begun, has_ended
-        )
+        n_replicas = strategy.num_replicas_in_sync
+        planned = _plan(request, options, text, heldout, source, begun, worker, n_replicas)
         if begun is not None:
-            planned.require_same(begun, path)
+            planned.require_same(begun, request.path)
         model = _make_model(planned.options, planned.seed, strategy, held)
         directions = "both directions" if options.bidirectional else "one direction, forward"
         reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
-        trainer = Trainer(model, planned.seed, strategy, worker, request.freeze, settings.jit)
+        trainer = Trainer(model, planned.seed, strategy, worker, planned.freeze, planned.jit)
         if interrupted is not None:
             state = _restored(trainer, interrupted, planned, reporter)
         else:
             state = RunState(planned, _load(trainer, source, vocabulary, old_vocabulary, text, reporter))
+            if request.in_place:
+                state.log_bytes = json_objects.whole_lines(request.path / METRICS_FILE)
         kept = interrupted or (source if request.in_place else None)
-        run = directory.RunDirectory(path, planned.options if kept is None else kept.options)
-        if request.in_place and interrupted is None:
-            state.log_bytes = json_objects.whole_lines(path / METRICS_FILE)
-        if writes and is_new:
-            inputs += [Path(shard) for part in (text, heldout) if part for shard in part.counts.shards]
-            directory.RunDirectory.create(path, planned.options, vocabulary, request.overwrite, inputs)
-            held.callback(run.discard_unsaved)
-        elif writes:
-            run.take_over(vocabulary)
-        log = (
-            held.enter_context(contextlib.closing(RunLog(path, state.log_bytes, state.step)))
-            if writes
-            else None
-        )
+        run = directory.RunDirectory(request.path, planned.options if kept is None else kept.options)
+        log = None
+        if writes:
+            if kept is None:
+                inputs += [Path(shard) for part in (text, heldout) if part for shard in part.counts.shards]
+                run.create(run.path, run.options, vocabulary, request.overwrite, inputs)
+                held.callback(run.discard_unsaved)
+            else:
+                run.take_over(vocabulary)
+            log = held.enter_context(contextlib.closing(RunLog(run.path, state.log_bytes, state.step)))
         return Training(request, run, trainer, state, text, heldout, log).train()
+
+
+def _opened(
+    request: Request,
+    vocabulary: Vocabulary,
+    writes: bool,
+    inputs: Sequence[Path],
+    held: contextlib.ExitStack,
+) -> directory.RunModel | None:
+    """Lock the run directory and look into it; return the checkpoint of the call to resume, if there is one.
+
+    Raises:
+        CheckpointError: another process writes there, or something would be lost.
+        VocabularyError: the vocabulary differs from that of the resumed run.
+    """
+    if writes:
+        held.enter_context(files.writing(request.path))
+    interrupted = None
+    if request.settings.resume:
+        interrupted = directory.RunModel.interrupted(request.path, request.kind, request.in_place)
+    if interrupted is not None:
+        interrupted.check_vocabulary(vocabulary)
+    elif writes and not request.in_place:
+        files.require_replaceable(request.path, request.overwrite, vocabulary, inputs)
+    return interrupted
 
 
 @contextlib.contextmanager
@@ -172,10 +179,10 @@ def _plan(
     options: Options,
     text: Text,
     heldout: Text | None,
+    source: distribution.StoredModel | None,
+    begun: plan.Plan | None,
     worker: Worker,
     n_replicas: int,
-    begun: plan.Plan | None,
-    has_ended: bool | None,
 ) -> plan.Plan:
     """Make the plan of a call, and report what was chosen: recipe and seed.
 
@@ -183,7 +190,8 @@ def _plan(
         DataError: the text is smaller than one batch.
         OptionsError: a seed is required.
     """
-    settings, reporter = request.settings, request.reporter
+    settings = request.settings
+    reporter = request.reporter
     n_given, n_tokens = options.n_train_tokens, text.counts.n_tokens
     if n_given and not n_tokens <= 2 * n_given <= 4 * n_tokens:
         reporter.warn(
@@ -199,7 +207,7 @@ def _plan(
         n_steps=n_steps,
         recipe=request.recipe,
         begun=begun.options if begun and "recipe" not in request.arguments else None,
-        has_ended=has_ended,
+        has_ended=None if source is None else _has_ended(source, text),
     )
     if reason:
         reporter.say(reason)

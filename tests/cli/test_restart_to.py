@@ -1,6 +1,7 @@
 """`bilm restart` into a new run: another vocabulary, dumped weights, parts that do not learn."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def assert_rows_followed(after, before, name, atol=1e-6):
 
 
 @pytest.mark.parametrize("kind", ["trained", pytest.param("trained_whole", marks=pytest.mark.slow)])
-def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypatch):
+def test_remapped_restart_resumes(kind, request, new_vocabulary, tmp_path, monkeypatch):
     """A model over words, whose embedding follows, and one over characters, whose encoder stays."""
     trained = request.getfixturevalue(kind)
     before, old = snapshot(trained), newest_arrays(trained)
@@ -74,7 +75,7 @@ def test_remap_stop_and_resume(kind, request, new_vocabulary, tmp_path, monkeypa
 # --- parts that do not learn ------------------------------------------------------------------------
 
 
-def test_one_table_cannot_be_frozen_in_part(tmp_path):
+def test_freeze_refuses_shared_table(tmp_path):
     for part in "encoder", "softmax":
         flags = ("--vocab-file", VOCAB, "--freeze", part)
         message = refuse(*restart(GOLDEN / "word-shared" / "final", tmp_path / "to", *flags))
@@ -91,7 +92,7 @@ def from_dump(folder, vocabulary, tmp_path, *flags):
 
 
 @pytest.mark.slow
-def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
+def test_restart_from_bilm_tf_dump_learns_softmax(new_vocabulary, tmp_path):
     folder = GOLDEN / "char"
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))
     assert f"starting: {folder / 'weights.hdf5'}, with a new softmax\n" in output
@@ -109,9 +110,12 @@ def test_from_bilm_tfs_dump_with_a_new_softmax(new_vocabulary, tmp_path):
     assert message == "--freeze softmax: there is no trained softmax for this vocabulary to freeze"
 
 
-def test_from_our_dump_with_its_softmax(trained, tmp_path):
+def test_restart_from_dump_keeps_softmax(trained, tmp_path):
+    """And replaces the run that was where it is told to save."""
     run("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
-    output = run(*from_dump(tmp_path, VOCAB, tmp_path, *STILL, *SHORT))
+    shutil.copytree(trained, tmp_path / "to")
+    output = run(*from_dump(tmp_path, VOCAB, tmp_path, *STILL, *SHORT, "--overwrite"))
+    assert [file.name for file in (tmp_path / "to").glob("*.index")] == ["model.ckpt-1.index"]
     assert f"starting: {tmp_path / 'weights.hdf5'}\n" in output
     before, after = newest_arrays(trained), newest_arrays(tmp_path / "to")
     for name in before:
@@ -122,7 +126,7 @@ def test_from_our_dump_with_its_softmax(trained, tmp_path):
 # --- bad input --------------------------------------------------------------------------------------
 
 
-def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
+def test_restart_refuses_other_words(trained, new_vocabulary, tmp_path):
     start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--vocab-file", new_vocabulary)
     assert refuse(*start).endswith("--remap-vocab carries the model over to another")
     assert "and --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
@@ -131,15 +135,22 @@ def test_other_words_are_refused(trained, new_vocabulary, tmp_path):
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
 
 
-def test_run_is_not_replaced_by_a_restart(trained, run_copy):
+def test_restart_replaces_only_with_overwrite(trained, run_copy):
+    before = snapshot(run_copy)
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--save-to", run_copy)
     assert message == (
         f"{run_copy}: already holds a run; continue it with `bilm restart`, give another directory, or "
         "replace it with --overwrite"
     )
+    own = refuse(
+        "restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--save-to", run_copy, "--overwrite"
+    )
+    assert own == f"{run_copy}: is an input of this command; give another directory for the run"
+    in_place = refuse("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--overwrite", status=2)
+    assert "--overwrite needs --save-to" in in_place and snapshot(run_copy) == before
 
 
-def test_a_dump_of_a_word_level_model_and_its_vocabulary(trained, new_vocabulary, tmp_path):
+def test_restart_remaps_word_level_dump(trained, new_vocabulary, tmp_path):
     folder = tmp_path / "dump"
     folder.mkdir()
     run("dump-weights", "--save-dir", trained, "--outfile", folder / "weights.hdf5")

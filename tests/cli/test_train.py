@@ -34,7 +34,7 @@ N_HELDOUT = 747
 # --- train ------------------------------------------------------------------------------------------
 
 
-def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file):
+def test_flags_override_options(tmp_path, smallest_file):
     """Underscored spellings, several shards by repetition and by shell, --set, --no-shuffle, --save-every."""
     lines = TRAIN.read_text().splitlines(keepends=True)
     shards = [tmp_path / f"shard-{i}" for i in range(3)]
@@ -59,7 +59,7 @@ def test_flags_override_the_options_and_go_into_the_run(tmp_path, smallest_file)
 
 
 @pytest.mark.slow
-def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
+def test_run_toml_repeats_run(tmp_path, monkeypatch):
     """Names of files are relative in the call, the seed is drawn, and recipe and options are chosen."""
     monkeypatch.chdir(TRAIN.parent)
     small = ("lstm.dim=8", "lstm.projection_dim=8", "unroll_steps=4", "n_negative_samples_batch=16")
@@ -79,7 +79,7 @@ def test_a_run_is_repeated_from_its_file(tmp_path, monkeypatch):
         assert_same_arrays(newest_arrays(other), newest_arrays(first))
 
 
-def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
+def test_flags_override_config(tmp_path, smallest_file):
     options = json.loads(smallest_file(n_epochs=1, n_tokens_vocab=80).read_text())
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
     arguments |= {"changes": {"dropout": 0.5, "lstm.cell_clip": 2.0}, "seed": 1, "n_train_tokens": 90}
@@ -98,7 +98,7 @@ def test_flags_win_over_a_file_of_arguments(tmp_path, smallest_file):
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
 
 
-def test_file_of_arguments_is_not_lost(run_copy):
+def test_overwrite_refuses_own_config(run_copy):
     before, file = snapshot(run_copy), run_copy / "run.toml"
     message = refuse("train", "--config", file, "--save-dir", run_copy, "--overwrite")
     assert message == f"{file}: it is an input and would be lost; give another name"
@@ -109,7 +109,7 @@ def test_file_of_arguments_is_not_lost(run_copy):
 # --- test -------------------------------------------------------------------------------------------
 
 
-def test_json_agrees_with_the_printed_line(trained):
+def test_test_json_equals_printed_line(trained):
     before = snapshot(trained)
     output = run("test", "--save-dir", trained, "--test-prefix", HELDOUT, "--json")
     result = json.loads(output.splitlines()[-1])
@@ -128,7 +128,7 @@ def test_json_agrees_with_the_printed_line(trained):
 # --- standard input -----------------------------------------------------------------------------------
 
 
-def test_every_command_that_reads_text_takes_standard_input(trained, tmp_path, smallest_file):
+def test_commands_read_standard_input(trained, tmp_path, smallest_file):
     """Compressed as well; training reads it more than once."""
     data = gzip.compress(TRAIN.read_bytes())
 
@@ -167,7 +167,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_variant(changes, tmp_path):
+def test_every_variant_trains_tests_and_dumps(changes, tmp_path):
     options = write_json(tmp_path / "small.json", small_options(**changes))
     save_dir = tmp_path / "run"
     output = run(*train_command(save_dir, options, "--max-steps", 2))

@@ -58,7 +58,7 @@ def validated(tmp_path_factory):
     return SimpleNamespace(path=path, output=output, heldout=heldout, best=best)
 
 
-def test_validation_stops_early_and_keeps_the_best(validated):
+def test_patience_stops_and_keeps_best(validated):
     path, heldout = validated.path, validated.heldout
     assert [record["step"] for record in heldout] == [4 * (i + 1) for i in range(len(heldout))]
     best = heldout[-3]
@@ -73,7 +73,7 @@ def test_validation_stops_early_and_keeps_the_best(validated):
     assert found == [(step, 6 * step) for step in range(2, found[-1][0] + 1, 2)]
 
 
-def test_every_command_takes_a_checkpoint(validated, tmp_path):
+def test_commands_take_best_checkpoint(validated, tmp_path):
     path, best = validated.path, validated.best
     before = snapshot(path)
     (expected,) = [record["perplexity"] for record in validated.heldout if record["step"] == best]
@@ -92,7 +92,7 @@ def test_every_command_takes_a_checkpoint(validated, tmp_path):
     assert snapshot(path) == before
 
 
-def test_tensorboard_events(validated):
+def test_events_equal_records(validated):
     import tensorflow as tf
 
     (events,) = validated.path.glob("events.out.tfevents.*")
@@ -107,7 +107,7 @@ def test_tensorboard_events(validated):
     assert scalars == pytest.approx(expected, rel=1e-6) and histograms == expected.keys()
 
 
-def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, monkeypatch):
+def test_divergence_keeps_checkpoint_and_text(tmp_path, smallest_file, monkeypatch):
     # Lookups and products of huge weights are no numbers any more.
     options = smallest_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
     path = tmp_path / "run"
@@ -127,7 +127,7 @@ def test_divergence_leaves_the_checkpoint_and_the_text(tmp_path, smallest_file, 
 
 
 @pytest.mark.slow
-def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_file):
+def test_signal_saves_and_exits_75(tmp_path, smallest_file):
     """A real process that loses standard output, and then its terminal; then the same command again."""
     path = tmp_path / "run"
     words = arguments(path, smallest_file(n_epochs=1000), "--resume", "--log-every", 1, "--save-every", 2)
@@ -147,13 +147,13 @@ def test_a_job_that_is_told_to_end_saves_and_exits_with_75(tmp_path, smallest_fi
     assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
 
 
-def test_the_time_allowed(tmp_path, smallest_file):
+def test_max_time_saves_and_exits_75(tmp_path, smallest_file):
     result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), "--max-time", "1s"))
     assert result.exit_code == 75 and "--max-time is nearly over; continue with --resume" in result.output
     assert os.path.exists(newest(tmp_path / "run") + ".index")
 
 
-def test_a_schedule_that_has_ended_begins_lower_on_the_same_text(tmp_path):
+def test_restart_after_schedule_lowers_rate(tmp_path):
     options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1))
     path = tmp_path / "run"
     run(*arguments(path, options, "--recipe", "one-pass", "--max-steps", 3))
@@ -182,7 +182,7 @@ def train(smallest_file, tmp_path):
 # --- files of others ----------------------------------------------------------------------------------
 
 
-def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, monkeypatch):
+def test_users_vocabulary_stays(train, tmp_path, monkeypatch):
     path = tmp_path / "run"
     path.mkdir()
     vocab = path / "vocab.txt"
@@ -206,7 +206,7 @@ def test_a_vocabulary_in_the_directory_stays_whatever_happens(train, tmp_path, m
     assert (path / "events.out.tfevents.1.mine").read_text() == "mine"
 
 
-def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path):
+def test_foreign_files_are_refused_before_counting(train, tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     (path / "metrics.jsonl").write_text("mine")
@@ -222,7 +222,7 @@ def test_files_of_others_are_refused_before_the_text_is_counted(train, tmp_path)
 # --- one writer ---------------------------------------------------------------------------------------
 
 
-def test_while_one_trains_others_may_only_read(train, run_copy, tmp_path):
+def test_training_locks_out_writers(train, run_copy, tmp_path):
     restart = ("restart", "--train-prefix", TRAIN, "--max-steps", 1)
     before = snapshot(run_copy)
     with writing(run_copy):
@@ -243,7 +243,7 @@ def test_while_one_trains_others_may_only_read(train, run_copy, tmp_path):
 # --- what was interrupted -----------------------------------------------------------------------------
 
 
-def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_path, caplog):
+def test_missing_state_file_uses_newest_whole(train, tmp_path, caplog):
     path = tmp_path / "run"
     run(*train("--save-every", 1))
     for file in [path / "checkpoint", path / "vocab.txt", *path.glob("model.ckpt-2*")]:
@@ -261,7 +261,7 @@ def test_without_the_file_checkpoint_the_newest_whole_one_is_found(train, tmp_pa
 # --- reading beside a training ------------------------------------------------------------------------
 
 
-def test_a_checkpoint_removed_while_it_is_read_is_looked_for_again(run_copy, monkeypatch, caplog):
+def test_removed_checkpoint_is_sought_again(run_copy, monkeypatch, caplog):
     """As a training does that saves step 3, keeps one, and so removes step 2."""
     reader, writer = RunDirectory.open(run_copy), RunDirectory.open(run_copy)
 

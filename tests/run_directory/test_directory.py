@@ -65,14 +65,14 @@ def saved(options, tmp_path):
     return run, everything(model, optimizer)
 
 
-def test_restore_gives_what_was_saved(saved, options):
+def test_restore_returns_saved_arrays(saved, options):
     run, expected = saved
     model, optimizer = new_model(options, 2)
     assert RunDirectory.open(run.path).restore(model, optimizer) == 7
     assert_same_arrays(everything(model, optimizer), expected)
 
 
-def test_the_files_are_those_of_bilm_tf(saved):
+def test_save_writes_bilm_tf_files(saved):
     run, expected = saved
     names = {"options.json", "vocab.txt", "vocab.txt.sha256", "bilm-run.json", "checkpoint"}
     assert {path.name for path in run.path.iterdir()} == names | {DATA, INDEX}
@@ -85,7 +85,7 @@ def test_the_files_are_those_of_bilm_tf(saved):
     assert (run.path / "vocab.txt").read_text() == VOCAB.read_text()
 
 
-def test_a_second_save_becomes_the_newest(saved, options):
+def test_second_save_becomes_newest(saved, options):
     run, _ = saved
     model, optimizer = new_model(options, 3)
     assert run.obsolete(keep=1, first=0, step=9) == [7] and run.obsolete(keep=2, first=0, step=9) == []
@@ -99,7 +99,7 @@ def test_a_second_save_becomes_the_newest(saved, options):
     assert {path.stem for path in run.path.glob("model.ckpt-*")} == {"model.ckpt-9", "model.ckpt-x"}
 
 
-def test_copied_directories_keep_working_and_a_state_file_may_name_another(saved, tmp_path):
+def test_copied_directory_opens(saved, tmp_path):
     run, _ = saved
     (run.path / "checkpoint").write_text(f'model_checkpoint_path: "{run.path}/model.ckpt-7"\n')
     copy = shutil.copytree(run.path, tmp_path / "copy")
@@ -110,13 +110,13 @@ def test_copied_directories_keep_working_and_a_state_file_may_name_another(saved
     assert RunDirectory.open(run.path).latest().step() == 7
 
 
-def test_a_vocabulary_that_does_not_fit_a_directory_of_bilm_tf():
+def test_check_vocabulary_refuses_wrong_size():
     run = RunDirectory.open(GOLDEN / "char" / "final")
     with pytest.raises(VocabularyError, match=r"the vocabulary has 4 words, the model in .* 73"):
         run.check_vocabulary(Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
 
 
-def test_missing_accumulators_start_anew_with_a_warning(saved, options, caplog):
+def test_missing_accumulators_warn_and_restart(saved, options, caplog):
     run, expected = saved
     weights = {name.own: expected[name.own] for name in run.names}
     write_checkpoint(run.path / "model.ckpt-7", run.names, weights, {}, 7, 1.0)
@@ -161,7 +161,7 @@ def _declare_a_huge_block(run):
         (lambda run: _state(run, b""), "checkpoint: damaged; it must have"),
     ],
 )
-def test_damaged_checkpoints(saved, damage, message):
+def test_damaged_checkpoint_is_named(saved, damage, message):
     run, _ = saved
     damage(run.path)
     with pytest.raises(CheckpointError) as caught:
@@ -169,7 +169,7 @@ def test_damaged_checkpoints(saved, damage, message):
     assert message in str(caught.value) and str(run.path) in str(caught.value)
 
 
-def test_directories_that_cannot_be_opened(saved, tmp_path):
+def test_open_names_what_a_directory_is(saved, tmp_path):
     run, _ = saved
     _cut(run.path / "vocab.txt", 30)
     with pytest.raises(CheckpointError, match="run/vocab.txt: changed since the run began"):
@@ -180,7 +180,7 @@ def test_directories_that_cannot_be_opened(saved, tmp_path):
         RunDirectory.open(run.index.newest())
 
 
-def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
+def test_checkpoint_of_other_shapes_is_refused(saved):
     run, _ = saved
     values = helpers.small_options(
         n_tokens_vocab=73, lstm={"dim": 6, "n_layers": 3}, char_cnn={"n_highway": 0}
@@ -193,7 +193,7 @@ def test_a_checkpoint_of_another_model_is_known_by_names_and_shapes(saved):
 # --- creation ---------------------------------------------------------------------------------------
 
 
-def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
+def test_create_replaces_only_with_overwrite(saved, options):
     run, _ = saved
     (run.path / "notes.txt").write_text("mine")
     before = snapshot(run.path)
@@ -205,7 +205,7 @@ def test_a_run_is_replaced_only_when_told_and_other_files_stay(saved, options):
     assert {path.name for path in run.path.iterdir()} == names
 
 
-def test_a_run_is_discarded_only_before_its_first_checkpoint(saved, options, tmp_path):
+def test_discard_spares_saved_run(saved, options, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "notes.txt").write_text("")
     RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB)).discard_unsaved()
@@ -216,7 +216,7 @@ def test_a_run_is_discarded_only_before_its_first_checkpoint(saved, options, tmp
     assert snapshot(run.path) == before
 
 
-def test_run_interrupted_while_it_is_created_is_discarded(options, tmp_path, monkeypatch):
+def test_interrupted_create_leaves_nothing(options, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -226,7 +226,7 @@ def test_run_interrupted_while_it_is_created_is_discarded(options, tmp_path, mon
     assert not any(tmp_path.iterdir())
 
 
-def test_compressed_vocabulary_of_a_directory_is_found(tmp_path):
+def test_compressed_vocabulary_is_found(tmp_path):
     path = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
     assert RunModel(path).vocabulary() is None
     (path / "vocab.txt.gz").write_bytes(gzip.compress(VOCAB.read_bytes()))
@@ -235,7 +235,7 @@ def test_compressed_vocabulary_of_a_directory_is_found(tmp_path):
     assert RunDirectory.open(path).vocabulary_file.name == "vocab.txt"
 
 
-def test_named_checkpoint_without_a_state_file_is_continued_in_place(saved):
+def test_only_checkpoint_is_continued_by_name(saved):
     run, _ = saved
     (run.path / "checkpoint").unlink()
     for file in run.path.glob("model.ckpt-7.*"):
@@ -243,7 +243,7 @@ def test_named_checkpoint_without_a_state_file_is_continued_in_place(saved):
     RunModel(run.path, "model").require_in_place()
 
 
-def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
+def test_check_vocabulary_names_first_difference(saved):
     run, _ = saved
     words = VOCAB.read_text().split()
     run.check_vocabulary(Vocabulary.from_words(words))
@@ -263,7 +263,7 @@ def test_a_vocabulary_that_differs_is_refused_with_what_differs(saved):
 WANTED = Vocabulary.from_words(["a"])
 
 
-def test_one_process_writes(tmp_path):
+def test_writing_excludes_other_processes(tmp_path):
     path = tmp_path / "deep" / "run"
     with writing(path):
         with pytest.raises(CheckpointError) as caught, writing(path):
@@ -273,7 +273,7 @@ def test_one_process_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_there_or_is_not_empty_stays(tmp_path):
+def test_writing_keeps_existing_directories(tmp_path):
     with writing(tmp_path / "a" / "b"):
         (tmp_path / "a" / "notes.txt").touch()
     with writing(tmp_path / "a"):
@@ -281,14 +281,14 @@ def test_what_was_there_or_is_not_empty_stays(tmp_path):
     assert sorted(snapshot(tmp_path)) == ["a", "a/notes.txt"]
 
 
-def test_a_file_system_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+def test_writing_warns_without_locks(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with writing(tmp_path / "run"):
         assert f"{tmp_path / 'run'}: this file system has no locks" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["options.json", "vocab.txt", "run.toml", "events.out.tfevents.1.bilm"])
-def test_files_of_others_are_in_the_way(tmp_path, name):
+def test_require_room_refuses_foreign_files(tmp_path, name):
     (tmp_path / name).write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(
@@ -297,7 +297,7 @@ def test_files_of_others_are_in_the_way(tmp_path, name):
             require_replaceable(tmp_path, overwrite, WANTED)
 
 
-def test_other_files_are_not(tmp_path):
+def test_require_room_ignores_other_files(tmp_path):
     for name in ("notes.txt", "events.out.tfevents.1.host.v2", "model.ckpt-x", "vocab.txt.gz"):
         (tmp_path / name).touch()
     assert require_replaceable(tmp_path, False, WANTED) == set()
@@ -305,7 +305,7 @@ def test_other_files_are_not(tmp_path):
     assert require_replaceable(tmp_path, False, WANTED) == {"vocab.txt"}
 
 
-def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_given(run_copy, tmp_path):
+def test_require_room_refuses_inputs_by_any_name(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
     with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
@@ -316,7 +316,7 @@ def test_an_input_that_lies_in_the_run_is_not_replaced_by_whatever_name_it_is_gi
     assert require_replaceable(run_copy, True, same) == set()
 
 
-def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
+def test_require_room_allows_unsaved_run(run_copy):
     (run_copy / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match="already holds a run"):
         require_replaceable(run_copy, False, WANTED)
@@ -325,7 +325,7 @@ def test_a_run_that_has_no_checkpoint_may_be_replaced(run_copy):
     require_replaceable(run_copy, False, WANTED)
 
 
-def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
+def test_damaged_mark_spares_vocabulary(run_copy):
     (run_copy / MARK_FILE).write_text("[]")
     with pytest.raises(CheckpointError, match="vocab.txt: is an input of this command, or was not written"):
         require_replaceable(run_copy, True, WANTED)
@@ -333,7 +333,7 @@ def test_a_damaged_mark_is_a_mark_and_spares_the_vocabulary(run_copy):
     assert require_replaceable(run_copy, True, same) == {"vocab.txt"}
 
 
-def test_a_run_without_its_mark_is_not_replaced(run_copy):
+def test_require_room_refuses_unmarked_run(run_copy):
     (run_copy / MARK_FILE).unlink()
     with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
         require_replaceable(run_copy, True, WANTED)
@@ -378,7 +378,7 @@ def saved_moments(tmp_path):
     return run, model, optimizer
 
 
-def test_state_that_lacks_a_variable_is_not_loaded(saved_moments, caplog):
+def test_incomplete_optimizer_state_is_not_loaded(saved_moments, caplog):
     run, model, optimizer = saved_moments
     again = make_optimizer(model.options, model.named_weights())
     again.add_variable(shape=(2,), name="of_a_later_version")
@@ -387,7 +387,7 @@ def test_state_that_lacks_a_variable_is_not_loaded(saved_moments, caplog):
     assert int(again.iterations) == 0
 
 
-def test_rows_follow_their_words_to_another_vocabulary(saved_moments):
+def test_moments_follow_words_to_new_vocabulary(saved_moments):
     run, model, optimizer = saved_moments
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]

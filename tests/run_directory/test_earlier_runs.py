@@ -59,7 +59,7 @@ def assert_same_numbers(path, other):
 
 @pytest.mark.parametrize("change", [None, of_newer], ids=["as written", "by a newer version"])
 @pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
-def test_interrupted_run_is_resumed_to_the_same_numbers(golden, change, tmp_path, caplog):
+def test_interrupted_run_resumes_to_same_numbers(golden, change, tmp_path, caplog):
     path = shutil.copytree(golden / "interrupted", tmp_path / "run")
     if change is not None:
         rewrite_state(path, change)
@@ -71,7 +71,7 @@ def test_interrupted_run_is_resumed_to_the_same_numbers(golden, change, tmp_path
 
 
 @pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
-def test_finished_run_is_tested_described_plotted_and_repeated(golden):
+def test_finished_run_is_readable(golden):
     finished = golden / "finished"
     *_, heldout = read_metrics(finished / "metrics.jsonl").heldout
     assert bilm.test(HELDOUT, finished).perplexity == pytest.approx(heldout.perplexity, rel=1e-5)
@@ -84,7 +84,7 @@ def test_finished_run_is_tested_described_plotted_and_repeated(golden):
 
 
 @pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
-def test_restart_knows_the_step_the_schedule_and_the_text(golden, tmp_path, capsys):
+def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
     """As the schedule had ended on this text, the learning rate is a sixth."""
     finished = golden / "finished"
     result = bilm.restart(TRAIN, finished, save_to=tmp_path / "to", max_steps=1)
@@ -103,7 +103,7 @@ def test_restart_knows_the_step_the_schedule_and_the_text(golden, tmp_path, caps
     ],
     ids=["other kind", "nothing known", "no JSON"],
 )
-def test_state_of_another_format_is_needed_only_to_resume(change, problem, tmp_path):
+def test_unreadable_state_prevents_only_resume(change, problem, tmp_path):
     path = shutil.copytree(RUNS[0] / "finished", tmp_path / "run")
     rewrite_state(path, change)
     with pytest.raises(CheckpointError, match=f"its training state was written {problem}") as caught:
@@ -116,7 +116,7 @@ def test_state_of_another_format_is_needed_only_to_resume(change, problem, tmp_p
         assert bilm.restart(TRAIN, path, max_steps=1).step == 7
 
 
-def test_arguments_of_another_version_are_left_out_with_a_warning(tmp_path, caplog):
+def test_arguments_of_other_version_warn(tmp_path, caplog):
     file = tmp_path / "run.toml"
     lines = (RUNS[0] / "finished" / "run.toml").read_text()
     unknown = "tint = 1\n" + lines + "hue = 2\n"
@@ -131,7 +131,7 @@ def test_arguments_of_another_version_are_left_out_with_a_warning(tmp_path, capl
         read_arguments(file)
 
 
-def test_lost_options_are_taken_from_the_records_and_written(tmp_path, caplog):
+def test_lost_options_come_from_records(tmp_path, caplog):
     golden, path = RUNS[0], tmp_path / "run"
     shutil.copytree(golden / "interrupted", path)
     (path / "options.json").unlink()

@@ -31,7 +31,7 @@ def test_run_with_dumped_weights_is_run(tmp_path):
     assert type(found) is StoredModel and found.options_file.path.name == "weights.options.json"
 
 
-def test_options_of_weights_make_distribution(tmp_path):
+def test_inference_options_make_no_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
@@ -39,7 +39,7 @@ def test_options_of_weights_make_distribution(tmp_path):
     assert type(open_model(run)) is StoredModel
 
 
-def test_training_options_beside_weights_make_distribution(tmp_path):
+def test_training_options_beside_weights_make_no_run(tmp_path):
     trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(open_model(folder)) is StoredModel
@@ -47,7 +47,7 @@ def test_training_options_beside_weights_make_distribution(tmp_path):
     assert refused(folder) == ": no checkpoint yet"
 
 
-def test_run_without_options_is_refused(tmp_path):
+def test_run_without_options_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").unlink()
     assert refused(run) == ": not a run directory: no options.json in it; weights are given as `model`"
@@ -89,7 +89,7 @@ def test_missing_options_warn(tmp_path, caplog):
     assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
 
 
-def test_compat_test_needs_no_training_options(tmp_path, caplog):
+def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):
     copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
     without(copy, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")

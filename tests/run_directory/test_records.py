@@ -11,7 +11,7 @@ from bilm.run_directory.records import WRITER, HeldoutRecord, TrainRecord, read_
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
-def test_records_come_back_as_they_were_written(tmp_path):
+def test_records_round_trip(tmp_path):
     lines = [train_line(1), train_line(2, backward_perplexity=None), heldout_line(2, best=True)]
     metrics = read_metrics(write_lines(tmp_path / "metrics.jsonl", *lines))
     assert [record.to_json() for record in (*metrics.train, *metrics.heldout)] == lines
@@ -19,14 +19,14 @@ def test_records_come_back_as_they_were_written(tmp_path):
     assert isinstance(metrics.best, HeldoutRecord)
 
 
-def test_integers_are_numbers_and_unknown_keys_are_told(tmp_path, caplog):
+def test_unknown_keys_warn(tmp_path, caplog):
     file = write_lines(tmp_path / "m.jsonl", train_line(3, loss=6, epoch=0, humidity=[1]))
     (record,) = read_metrics(file).train
     assert record.loss == 6.0 and "humidity" not in record.to_json()
     assert "ignored: humidity" in caplog.text
 
 
-def test_what_is_not_finite_is_left_out_of_the_file(tmp_path):
+def test_nonfinite_values_are_omitted(tmp_path):
     (record,) = read_metrics(write_lines(tmp_path / "m.jsonl", train_line(1))).train
     lost = dataclasses.replace(record, loss=math.inf, gradient_norm=math.nan, backward_perplexity=math.inf)
     line = lost.to_json()
@@ -36,7 +36,7 @@ def test_what_is_not_finite_is_left_out_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("end", ['{"kind": "heldout", "step": 4, "perple', "\0\0\0"])
-def test_an_unfinished_last_line_is_left_out(tmp_path, end):
+def test_partial_last_line_is_ignored(tmp_path, end):
     file = write_lines(tmp_path / "m.jsonl", train_line(1))
     file.write_text(file.read_text() + end)
     assert len(read_metrics(file).train) == 1
@@ -44,7 +44,7 @@ def test_an_unfinished_last_line_is_left_out(tmp_path, end):
     assert len(read_metrics(file).train) == 1
 
 
-def test_steps_that_were_taken_again_count_once(tmp_path):
+def test_repeated_steps_replace_earlier(tmp_path):
     first = [train_line(10), heldout_line(10, best=True), train_line(20, loss=5.0), heldout_line(20)]
     again = [train_line(15), train_line(20, loss=4.0), heldout_line(20, perplexity=9.0)]
     metrics = read_metrics(write_lines(tmp_path / "m.jsonl", *first, *again))
@@ -64,20 +64,20 @@ def test_steps_that_were_taken_again_count_once(tmp_path):
         (json.dumps({"kind": "heldout", "step": 1}), "epoch: missing; tokens: missing"),
     ],
 )
-def test_damaged_line_is_left_out_with_a_warning(tmp_path, damage, message, caplog):
+def test_damaged_line_warns(tmp_path, damage, message, caplog):
     file = write_lines(tmp_path / "m.jsonl", train_line(1), damage, train_line(2))
     assert [record.step for record in read_metrics(file).train] == [1, 2]
     assert f"{file}: a damaged line is left out: line 2: {message}" in caplog.text
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_unreadable_file_is_error(tmp_path):
     with pytest.raises(DataError, match="none.jsonl: No such file"):
         read_metrics(tmp_path / "none.jsonl")
     with pytest.raises(DataError, match="is a directory, expected a file"):
         read_calls(tmp_path)
 
 
-def test_calls(tmp_path, caplog):
+def test_read_calls_returns_calls(tmp_path, caplog):
     file = write_lines(tmp_path / "calls.jsonl", call_line(), call_line(step=5, command="bilm restart"))
     first, last = read_calls(file)
     assert (first.step, first.seed, last.step, last.command) == (0, 7, 5, "bilm restart")

@@ -73,7 +73,7 @@ def test_train_resume_restart_test_dump(tmp_path):
 
 
 @pytest.mark.parametrize("has_fast_bfloat16", [False, True])
-def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
+def test_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
     monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
@@ -81,7 +81,7 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
     assert (result.estimate.bfloat16_seconds is not None) == has_fast_bfloat16
 
 
-def test_doubts_about_texts_are_told(tmp_path):
+def test_train_warns_of_shared_sentences_and_token_counts(tmp_path):
     """A heldout text that is trained on, and a number of tokens that is another text's."""
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
     both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
@@ -113,7 +113,7 @@ def test_doubts_about_texts_are_told(tmp_path):
     ],
     ids=lambda value: next(reversed(value)) if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_is_an_error_of_ours(tmp_path, wrong, error, message):
+def test_train_refuses_wrong_arguments(tmp_path, wrong, error, message):
     arguments = {"train_prefix": TRAIN, "vocab_file": VOCAB, "save_dir": tmp_path / "run"} | wrong
     with pytest.raises(error) as caught:
         bilm.train(**arguments)
@@ -131,12 +131,12 @@ def test_what_is_wrong_is_an_error_of_ours(tmp_path, wrong, error, message):
     ],
     ids=["no model", "no vocabulary", "old", "freeze"],
 )
-def test_what_is_wrong_with_a_restart(wrong, message):
+def test_restart_refuses_wrong_arguments(wrong, message):
     with pytest.raises(OptionsError, match=message):
         bilm.restart(TRAIN, **wrong)
 
 
-def test_settings_and_flags_agree():
+def test_arguments_equal_flags():
     """Every flag is an argument, with the same default, and every argument a flag."""
     fields = set(TrainingSettings.__dataclass_fields__) - {"values"}
     assert fields | set(HYPER_PARAMETERS) | {"changes"} == set(ARGUMENTS)
@@ -158,7 +158,7 @@ def test_settings_and_flags_agree():
         assert differ <= no_default | {"changes", "eval_every"}  # () and None
 
 
-def test_what_scripts_of_bilm_tf_import():
+def test_bilm_tf_names_are_importable():
     """Their names, from where bilm-tf has them."""
     from bilm import training
     from bilm.elmo import weight_layers
@@ -172,7 +172,7 @@ def test_what_scripts_of_bilm_tf_import():
 # --- the process of the caller --------------------------------------------------------------------
 
 
-def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path, monkeypatch):
+def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     """A callback may train no other model, but may change the current directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
@@ -197,7 +197,7 @@ def test_the_process_is_left_as_it_was_and_trains_once_at_a_time(tmp_path, monke
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
 
 
-def test_relative_texts_are_found_after_a_change_of_directory(tmp_path, monkeypatch):
+def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     """In each text's report, before the next text is read, and in the records."""
     (tmp_path / "texts").mkdir()
     for name, file in (("texts/a.txt", TRAIN), ("heldout.txt", HELDOUT), ("vocab.txt", VOCAB)):
@@ -224,7 +224,7 @@ def test_relative_texts_are_found_after_a_change_of_directory(tmp_path, monkeypa
     assert next(dataset.iter_batches(1, 2))["token_ids"].shape == (1, 2)
 
 
-def test_time_of_the_first_step_is_no_margin_before_the_end(tmp_path, monkeypatch):
+def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
     """It is compiled in 100 seconds, the others take one each, and the next one must end in time."""
     now = time.monotonic()
 
@@ -241,7 +241,7 @@ def test_time_of_the_first_step_is_no_margin_before_the_end(tmp_path, monkeypatc
     assert (result.outcome, result.step) == ("stopped", 14)
 
 
-def test_text_of_a_diverged_step_stays(tmp_path):
+def test_new_run_keeps_diverged_text(tmp_path):
     with pytest.raises(BilmError, match=r"its text is in .*diverged-\d+\.txt"):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
     (text,) = (tmp_path / "run").glob("diverged-*.txt")
@@ -297,7 +297,7 @@ dump_weights(save_dir, outfile)
 
 
 @pytest.mark.slow
-def test_edited_scripts(tmp_path):
+def test_edited_bilm_tf_scripts_run(tmp_path):
     save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
     texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
     of_the_model = small_options(char_cnn={"max_characters_per_token": 50}, lstm={"n_layers": 1})
@@ -316,7 +316,7 @@ def test_edited_scripts(tmp_path):
     assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (2, 3, 8)
 
 
-def test_the_perplexity_is_that_of_bilm_tf(capsys):
+def test_bilm_tf_test_gives_its_perplexity(capsys):
     [(batch_size, expected), *_] = json.loads((CHAR / "expected.json").read_text())[
         "test_perplexity_by_batch_size"
     ].items()
@@ -338,7 +338,7 @@ class Told(LMDataset):
         return self.purpose
 
 
-def test_number_of_tokens_of_a_restart_is_taken(trained, tmp_path):
+def test_bilm_tf_restart_takes_n_train_tokens(trained, tmp_path):
     """Also where it is that of the run."""
     path = shutil.copytree(trained, tmp_path / "run")
     written = json.loads((path / "options.json").read_text()) | {"n_train_tokens": 120}
@@ -350,7 +350,7 @@ def test_number_of_tokens_of_a_restart_is_taken(trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["directory", "model.ckpt-2", "model"])
-def test_checkpoint_of_a_restart_may_have_any_name(trained, tmp_path, name):
+def test_bilm_tf_restart_takes_any_checkpoint_name(trained, tmp_path, name):
     """A directory stands for its newest; DeepPavlov's files have no step in their name."""
     path = shutil.copytree(trained, tmp_path / "run")
     if name == "model":
@@ -368,7 +368,7 @@ def test_checkpoint_of_a_restart_may_have_any_name(trained, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_a_restart_elsewhere_leaves_the_checkpoint_and_keeps_bilm_tf_s_dropout(tmp_path):
+def test_bilm_tf_restart_elsewhere_leaves_source(tmp_path):
     source = shutil.copytree(CHAR / "final", tmp_path / "theirs")
     before = newest_arrays(source)
     options, checkpoint = load_options_latest_checkpoint(source)
@@ -403,7 +403,7 @@ class Folded(UnicodeCharsVocabulary):
         return super().word_to_id(word.lower())
 
 
-def test_what_is_wrong(tmp_path):
+def test_bilm_tf_calls_refuse_wrong_arguments(tmp_path):
     options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
     data, text = (
         BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50), test=is_test) for is_test in (False, True)
@@ -450,13 +450,13 @@ def test_what_is_wrong(tmp_path):
             train(options, read, 1, tmp_path)
 
 
-def test_a_patched_class_is_refused(tmp_path, monkeypatch):
+def test_bilm_tf_calls_refuse_patched_class(tmp_path, monkeypatch):
     monkeypatch.setattr(LMDataset, "get_sentence", WithoutNumbers.get_sentence)
     data = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50))
     with pytest.raises(ArgumentError, match=r"BidirectionalLMDataset\.get_sentence changes how text is read"):
         train(SMALLEST, data, 1, tmp_path)
 
 
-def test_a_log_directory_elsewhere_is_told(tmp_path, caplog):
+def test_bilm_tf_train_warns_of_log_directory(tmp_path, caplog):
     train(SMALLEST, LMDataset(TRAIN, load_vocab(VOCAB)), 1, tmp_path / "run", tmp_path / "logs", dry_run=True)
     assert f"logs: not used; TensorBoard's files are in {tmp_path / 'run'}" in caplog.text

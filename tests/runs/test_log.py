@@ -22,7 +22,7 @@ def log(tmp_path):
         yield log
 
 
-def test_a_full_disk_is_named(log, tmp_path, monkeypatch):
+def test_full_disk_is_checkpoint_error(log, tmp_path, monkeypatch):
     def full(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, FULL)
 
@@ -42,7 +42,7 @@ def test_a_full_disk_is_named(log, tmp_path, monkeypatch):
         log.write(RECORD)
 
 
-def test_a_full_disk_is_no_want_of_memory():
+def test_full_disk_is_not_out_of_memory():
     error = tf.errors.ResourceExhaustedError(None, None, FULL)
     assert not is_out_of_memory(error)
     assert is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"))

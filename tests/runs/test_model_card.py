@@ -50,7 +50,7 @@ def place(tmp_path_factory):
     return place
 
 
-def test_a_card_says_what_the_run_knows(place):
+def test_card_describes_run(place):
     head, body = head_and_body(place / "a model")
     assert head == {
         "language": "no",
@@ -81,7 +81,7 @@ def test_a_card_says_what_the_run_knows(place):
     assert [call.split()[0] for call in calls] == ["train", "restart"]
 
 
-def test_its_lines_load_the_model(place, tmp_path, monkeypatch):
+def test_card_example_loads_model(place, tmp_path, monkeypatch):
     _, body = head_and_body(place / "a model")
     (tmp_path / "a model").symlink_to(place / "a model")
     (tmp_path / "text.txt").write_text("Time flies\n")
@@ -95,7 +95,7 @@ def test_its_lines_load_the_model(place, tmp_path, monkeypatch):
     np.testing.assert_allclose(namespace["vectors"], wanted, atol=1e-6)
 
 
-def test_a_step_that_was_not_scored(place, tmp_path):
+def test_card_of_unscored_step_says_so(place, tmp_path):
     flags = ("--checkpoint", 3, "--with-softmax", "--model-dir", tmp_path / "model")
     run("dump-weights", "--save-dir", place / "run", *flags)
     head, body = head_and_body(tmp_path / "model")
@@ -106,7 +106,7 @@ def test_a_step_that_was_not_scored(place, tmp_path):
     assert rows(body)["parameters"].endswith(", with the softmax")
 
 
-def test_overwrite_replaces_a_model_and_nothing_else(place, tmp_path):
+def test_overwrite_replaces_only_model(place, tmp_path):
     model = shutil.copytree(place / "a model", tmp_path / "model")
     words = ("--save-dir", place / "run", "--model-dir", model)
     (model / "README.md").write_text("edited")
@@ -119,7 +119,7 @@ def test_overwrite_replaces_a_model_and_nothing_else(place, tmp_path):
     assert (model / "notes.txt").read_text() == "mine"
 
 
-def test_a_model_without_records(tmp_path):
+def test_card_without_records_says_so(tmp_path):
     archive = write_zip(tmp_path / "193.zip", model_files())
     run("dump-weights", "--model", archive, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")

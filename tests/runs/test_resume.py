@@ -117,7 +117,7 @@ def resumes_to(calls, whole, path, n_questions):
 
 
 @pytest.mark.slow
-def test_stop_after_every_possible_question_resumes(calls, whole, tmp_path):
+def test_every_stop_resumes_bit_exact(calls, whole, tmp_path):
     """There are more questions than steps: each window of a validation asks as well."""
     n_stops = 1
     while resumes_to(calls, whole, tmp_path / str(n_stops), n_stops):
@@ -126,7 +126,7 @@ def test_stop_after_every_possible_question_resumes(calls, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_model_with_every_part_in_bfloat16_resumes(tmp_path):
+def test_bfloat16_resumes_bit_exact(tmp_path):
     """Stopped in a step and in a validation."""
     calls = Calls(tmp_path, small_options, "adagrad", precision="bfloat16")
     assert calls.train(tmp_path / "whole").outcome == "finished"
@@ -135,21 +135,12 @@ def test_model_with_every_part_in_bfloat16_resumes(tmp_path):
         assert resumes_to(calls, whole, tmp_path / str(n_questions), n_questions)
 
 
-def test_float16_with_accumulation_resumes_with_its_loss_scale(tmp_path, monkeypatch):
+def test_float16_resumes_loss_scale(tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.training.meter._STEPS_TO_DOUBLE", 3)
     calls = Calls(tmp_path, smallest_options, "adagrad", precision="float16", accumulate=2)
     assert calls.train(tmp_path / "whole").outcome == "finished"
     assert resumes_to(calls, numbers(tmp_path / "whole"), tmp_path / "run", 5)
     assert newest_state(tmp_path / "run").loss_scale.value > LossScale().value
-
-
-def test_records_after_the_last_checkpoint_are_written_again(calls, whole, tmp_path):
-    path = tmp_path / "run"
-    calls.train(path, 7)
-    with (path / "metrics.jsonl").open("a") as lines:
-        lines.write('{"kind": "train", "step": 8}\n{"kind": "tra')
-    assert calls.train(path, resume=True).outcome == "finished"
-    assert differences(numbers(path), whole) == []
 
 
 def shown_steps(path, tag):
@@ -163,7 +154,7 @@ def shown_steps(path, tag):
     return steps
 
 
-def test_killed_call_leaves_no_events_twice(calls, whole, tmp_path):
+def test_killed_call_resumes_records_and_events(calls, whole, tmp_path):
     def kill():
         raise RuntimeError("killed")
 
@@ -171,13 +162,15 @@ def test_killed_call_leaves_no_events_twice(calls, whole, tmp_path):
     with pytest.raises(RuntimeError, match="killed"):
         calls.train(path, meanwhile=kill)
     assert shown_steps(path, "train/loss") == [3, 6] and newest_state(path).step == 5
+    with (path / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "tra')
     assert calls.train(path, resume=True).outcome == "finished"
     assert differences(numbers(path), whole) == []
     assert shown_steps(path, "train/loss") == [3, 6, 9, 12, 14]
     assert shown_steps(path, "heldout/perplexity") == [5, 10, 14]
 
 
-def test_torn_checkpoint_is_passed_over(calls, whole, tmp_path, caplog):
+def test_torn_checkpoint_is_skipped(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
     calls.train(path, 12)
     newest = RunDirectory.open(path).latest().prefix
@@ -189,7 +182,7 @@ def test_torn_checkpoint_is_passed_over(calls, whole, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_text("a b\n" * 99)])
-def test_text_that_changes_ends_the_call_with_a_checkpoint(calls, tmp_path, harm):
+def test_changed_text_ends_call_with_checkpoint(calls, tmp_path, harm):
     """The next epoch opens it again, and what was learned before is not lost."""
     lines = "".join(TRAIN.read_text().splitlines(keepends=True)[:9])
     text = write(tmp_path / "text", lines)
@@ -203,7 +196,7 @@ def test_text_that_changes_ends_the_call_with_a_checkpoint(calls, tmp_path, harm
     assert all(name.endswith("run_state") for name in found)  # the time of the file
 
 
-def test_lost_records_are_told_and_training_goes_on(calls, whole, tmp_path, caplog):
+def test_lost_records_warn(calls, whole, tmp_path, caplog):
     path = tmp_path / "run"
     calls.train(path, 7)
     (path / "metrics.jsonl").unlink()
@@ -218,7 +211,7 @@ def test_lost_records_are_told_and_training_goes_on(calls, whole, tmp_path, capl
 
 
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["moved", "replaced"])
-def test_directory_moved_away_ends_the_training(calls, tmp_path, is_replaced):
+def test_moved_directory_ends_call(calls, tmp_path, is_replaced):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
     def move():
@@ -232,7 +225,7 @@ def test_directory_moved_away_ends_the_training(calls, tmp_path, is_replaced):
     assert RunDirectory.open(moved).latest().step() == 5
 
 
-def test_files_removed_meanwhile_are_written_again(calls, whole, tmp_path):
+def test_removed_files_are_rewritten(calls, whole, tmp_path):
     path = tmp_path / "run"
 
     def remove():
@@ -244,21 +237,21 @@ def test_files_removed_meanwhile_are_written_again(calls, whole, tmp_path):
     assert calls.train(path, resume=True).outcome == "finished"
 
 
-def test_records_go_on_in_the_file_that_has_their_name(calls, tmp_path):
+def test_replaced_records_file_is_appended_to(calls, tmp_path):
     path, mine = tmp_path / "run", write(tmp_path / "mine", '{"kind": "mine"}\n')
     calls.train(path, meanwhile=lambda: mine.replace(path / "metrics.jsonl"))
     first, *_, last = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
     assert first == {"kind": "mine"} and last["step"] == N_STEPS
 
 
-def test_vocabulary_changed_meanwhile_is_an_error(calls, tmp_path):
+def test_changed_vocabulary_is_error(calls, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
         calls.train(path, meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
     assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
 
 
-def test_skipped_last_step_leaves_a_state_that_can_be_read(calls, tmp_path, monkeypatch):
+def test_skipped_last_step_saves_readable_state(calls, tmp_path, monkeypatch):
     steps = training_steps
 
     def skip_last(*arguments):
@@ -273,7 +266,7 @@ def test_skipped_last_step_leaves_a_state_that_can_be_read(calls, tmp_path, monk
     assert state.step == N_STEPS and math.isfinite(state.train_perplexity)
 
 
-def test_heldout_perplexity_that_is_not_a_number_is_not_the_best(calls, whole, tmp_path, monkeypatch):
+def test_nan_validation_is_never_best(calls, whole, tmp_path, monkeypatch):
     nan = Evaluation((math.nan, math.nan), 40)
     monkeypatch.setattr(calls.scorer, "evaluate", lambda parts, on_window: nan)
     path = tmp_path / "run"
@@ -282,7 +275,17 @@ def test_heldout_perplexity_that_is_not_a_number_is_not_the_best(calls, whole, t
     assert all(math.isnan(record.perplexity) for record in read_metrics(path / "metrics.jsonl").heldout)
 
 
-def test_a_state_that_cannot_be_read_is_not_written():
+def test_best_validation_is_lowest_and_kept(calls, whole, tmp_path, monkeypatch):
+    losses = iter([5.0, 9.0, 4.0, 9.0, 4.5, 9.0])  # of the heldout text and the slice, three times
+    monkeypatch.setattr(calls.scorer, "evaluate", lambda *_: Evaluation((next(losses),) * 2, 40))
+    path = tmp_path / "run"
+    assert calls.train(path).best_step == 10
+    assert [record.best for record in read_metrics(path / "metrics.jsonl").heldout] == [True, True, False]
+    assert newest_state(path).n_without_gain == 1
+    assert RunDirectory.open(path).index.steps() == [10, 12, 14]
+
+
+def test_unreadable_state_is_not_written():
     for state in (RunState(plan(), train_perplexity=math.nan), RunState(plan(), best=Best(3, math.inf))):
         with pytest.raises(CheckpointError, match="step 0: its state cannot be saved: "):
             state.tensors(())
@@ -311,11 +314,11 @@ def refusal(path, *arguments, **changes):
     return str(caught.value)
 
 
-def test_one_command_begins_goes_on_and_finds_all_done(tmp_path):
+def test_resume_begins_continues_and_finishes(tmp_path):
     path = tmp_path / "run"
     train(tmp_path / "whole", seed=3)
     assert train(path, n_questions=2, seed=3)[-1] == f"stopped: {path / 'model.ckpt-3'}"
-    second = train(path)  # the seed is known
+    second = train(path, log_every=50)  # the seed is known; records may be as many as one likes
     assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
     assert second[-1] == f"finished: {path / 'model.ckpt-6'}"
     assert differences(numbers(path), numbers(tmp_path / "whole")) == []
@@ -324,7 +327,7 @@ def test_one_command_begins_goes_on_and_finds_all_done(tmp_path):
     assert [call["step"] for call in calls] == [0, 3] and {call["seed"] for call in calls} == {3}
 
 
-def test_changes_are_refused_by_name(run_copy, tmp_path):
+def test_resume_refuses_changes_by_name(run_copy, tmp_path):
     changes = {"seed": 4, "learning_rate": 0.1, "shuffle_buffer": 7, "changes": {"lstm.cell_clip": 2}}
     message = refusal(run_copy, **changes, precision="bfloat16")
     assert "precision (float32 to bfloat16)" in message.replace('"', "")
@@ -338,7 +341,7 @@ def test_changes_are_refused_by_name(run_copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_restart_keeps_the_smaller_rate_that_it_began_with(tmp_path):
+def test_resumed_restart_keeps_smaller_rate(tmp_path):
     """As after a schedule that had ended on the same text."""
     path, common = tmp_path / "run", {"max_steps": 4, "seed": 3, "shuffle": False}
     bilm.train(TRAIN, VOCAB, path, options=smallest_options(), recipe="one-pass", **common)
@@ -347,7 +350,7 @@ def test_a_restart_keeps_the_smaller_rate_that_it_began_with(tmp_path):
     assert (stopped.outcome, resumed.outcome, resumed.step) == ("stopped", "finished", 8)
 
 
-def test_a_text_is_known_again_by_its_bytes(run_copy, tmp_path, monkeypatch):
+def test_resume_identifies_text_by_bytes(run_copy, tmp_path, monkeypatch):
     """Wherever it lies: it is read for its checksum then, and not counted."""
 
     def count(*_):
@@ -365,14 +368,14 @@ def test_a_text_is_known_again_by_its_bytes(run_copy, tmp_path, monkeypatch):
     assert "1 files before, 2 now" in refusal(run_copy, [TRAIN, moved])
 
 
-def test_a_checkpoint_of_another_kind_of_call_is_not_resumed(tmp_path):
+def test_resume_refuses_checkpoint_of_bilm_tf(tmp_path):
     golden = Path(TRAIN).parent / "step0"
     copy = shutil.copytree(golden, tmp_path / "golden")
     message = refusal(copy, options=golden / "options.json")
     assert "written by bilm-tf, not by the bilm train that is to be resumed" in message
 
 
-def test_a_run_without_a_checkpoint_begins_anew(run_copy):
+def test_resume_without_checkpoint_begins(run_copy):
     for file in [*run_copy.glob("model.ckpt*"), run_copy / "checkpoint"]:
         file.unlink()
     assert train(run_copy, max_steps=1)[-1].startswith("finished: ")

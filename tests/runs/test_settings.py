@@ -30,13 +30,13 @@ from tests.helpers import write_json
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_wrong_argument_is_named(arguments, message):
+def test_wrong_argument_is_named(arguments, message):
     with pytest.raises(OptionsError) as caught:
         TrainingSettings.from_arguments(arguments)
     assert str(caught.value).startswith(message)
 
 
-def test_values_as_they_are_given():
+def test_settings_convert_values():
     assert TrainingSettings.from_arguments(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
     settings = TrainingSettings.from_arguments(
         {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
@@ -48,7 +48,7 @@ def test_values_as_they_are_given():
     assert settings.save_every == "1.5m"
 
 
-def test_arguments_from_a_file(tmp_path):
+def test_read_arguments_reads_file(tmp_path):
     file = write_json(
         tmp_path / "run.json",
         {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None, "dropout": 0}
@@ -89,14 +89,14 @@ def test_arguments_from_a_file(tmp_path):
     ],
     ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_in_a_file_is_named_with_the_file(values, message, tmp_path):
+def test_read_arguments_names_file_and_problem(values, message, tmp_path):
     file = write_json(tmp_path / "run.json", values)
     with pytest.raises(OptionsError) as caught:
         read_arguments(file)
     assert str(caught.value).startswith(f"{file}: {message}")
 
 
-def test_saves_are_counted_in_steps_or_minutes_and_validations_in_steps_or_epochs():
+def test_intervals_are_steps_minutes_or_epochs():
     assert steps_or_minutes("1250") == steps_or_minutes(1250) == 1250
     assert steps_or_minutes("1.50m") == "1.50m" and steps_or_minutes("0.5m") == "0.5m"
     for text in ("", "0", "0m", "0.0m", "1.5", "-3", "3h", "m", "9" * 5000, "9" * 5000 + "m"):
@@ -108,7 +108,7 @@ def test_saves_are_counted_in_steps_or_minutes_and_validations_in_steps_or_epoch
             steps_or_epoch(text)
 
 
-def test_plain_flags_and_numbers_are_checked_by_name():
+def test_flags_and_counts_are_checked_by_name():
     with pytest.raises(ArgumentError, match="`overwrite` is 'no'; it must be True or False"):
         require_flags(remap_vocab=False, resume=None, overwrite="no")
     require_positive(batch_size=np.int32(1))

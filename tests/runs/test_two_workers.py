@@ -47,7 +47,7 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_workers_and_two_replicas_equal_one_of_twice_the_rows(tmp_path, shards):
+def test_two_workers_equal_one_with_twice_the_rows(tmp_path, shards):
     kinds = {"alone": "alone", "replicas": "replicas", "chief": "worker", "other": "worker"}
     replicas, *both = [
         ("tests.together", tmp_path / f"{name}.npz", kind, *shards) for name, kind in [*kinds.items()][1:]
@@ -65,7 +65,7 @@ def test_two_workers_and_two_replicas_equal_one_of_twice_the_rows(tmp_path, shar
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
+def test_killed_worker_ends_job_and_resume_continues(tmp_path, shards):
     options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1))
     flags = ("--seed", 3, "--save-every", 5, "--resume", "--no-xla")
     flags += ("--heldout-prefix", HELDOUT, "--eval-every", 50)
@@ -89,7 +89,7 @@ def test_a_killed_worker_ends_the_job_and_resume_goes_on(tmp_path, shards):
     assert {path.name for path in tmp_path.iterdir()} == {"options.json", "run", "shard-0", "shard-1"}
 
 
-def test_the_worker_is_that_of_the_environment(monkeypatch):
+def test_worker_reads_environment(monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
     for task, index in ((("chief", 0), 0), (("worker", 1), 2)):
         config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
@@ -106,13 +106,13 @@ def test_the_worker_is_that_of_the_environment(monkeypatch):
     ["{", "[]", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}']
     + ['{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'],
 )
-def test_a_wrong_environment_is_told_what_is_expected(monkeypatch, text):
+def test_wrong_environment_is_refused(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(OptionsError, match='TF_CONFIG: .*; expected {"cluster"'):
         Worker.from_environment()
 
 
-def test_several_workers_need_a_seed(tmp_path, smallest_file, monkeypatch):
+def test_several_workers_require_seed(tmp_path, smallest_file, monkeypatch):
     monkeypatch.setattr(Worker, "from_environment", lambda: Worker(0, 2))
     monkeypatch.setattr(Worker, "strategy", lambda *_: tf.distribute.get_strategy())  # which waits for nobody
     message = refuse(*train_command(tmp_path / "run", smallest_file()))

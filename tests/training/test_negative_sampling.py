@@ -15,7 +15,7 @@ def test_samples_are_distinct_ordered_classes(n_samples, more, seed, step):
     assert ids[0] >= 0 and ids[-1] < n_samples + more and n_draws >= n_samples
 
 
-def test_a_sample_depends_on_seed_step_and_stream_alone():
+def test_sample_depends_on_seed_step_and_stream():
     first, second = LogUniformSampler(50, 1000, 3), LogUniformSampler(50, 1000, 3)
     for step in range(5):
         second.sample(step, 1)  # what was drawn before makes no difference
@@ -25,7 +25,7 @@ def test_a_sample_depends_on_seed_step_and_stream_alone():
 
 
 @pytest.mark.slow
-def test_follows_the_distribution_of_tensorflows_sampler():
+def test_sample_follows_tensorflow_distribution():
     n_samples, n_classes, n_trials = 10, 40, 2000
     sampler = LogUniformSampler(n_samples, n_classes, 0)
     ours = [sampler.sample(step, 0) for step in range(n_trials)]

@@ -38,7 +38,7 @@ def sparse(random, shape, rows):
 # --- rows of sparse gradients -----------------------------------------------------------------------
 
 
-def test_adagrad_with_all_rows_in_every_step_is_that_of_keras():
+def test_adagrad_equals_keras_on_full_rows():
     random = np.random.default_rng(1)
     tables = [variable(np.ones((5, 2)), name) for name in ("rows", "dense", "keras")]
     own, other = built(Adagrad(RATE), *tables[:2]), built(keras.optimizers.Adagrad(RATE, 1.0, 0.0), tables[2])
@@ -51,7 +51,7 @@ def test_adagrad_with_all_rows_in_every_step_is_that_of_keras():
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (7,)])
-def test_muon_changes_rows_and_their_moments_in_the_steps_that_name_them(shape):
+def test_muon_changes_only_named_rows(shape):
     random = np.random.default_rng(0)
     start = random.normal(size=shape)
     table, expected = variable(start, "W"), start.copy()
@@ -100,7 +100,7 @@ def test_orthogonalised_in_bfloat16_is_near_float32():
 @pytest.mark.parametrize(
     ("shape", "sizes"), [((4, 9), [4]), ((9, 4), [4]), ((10, 12), [4, 4, 2]), ((12, 10), [4, 4, 2])]
 )
-def test_blocks_of_the_shorter_side_do_not_meet(shape, sizes):
+def test_blocks_are_independent(shape, sizes):
     matrix = np.random.default_rng(7).normal(size=shape)
     found = optimizers.orthogonalised_in_blocks(tf.constant(matrix[None], tf.float32), 4).numpy()[0]
     axis = int(shape[0] > shape[1])
@@ -108,7 +108,7 @@ def test_blocks_of_the_shorter_side_do_not_meet(shape, sizes):
     np.testing.assert_allclose(found, np.concatenate(list(map(iterated, blocks)), axis), atol=1e-4)
 
 
-def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are_columns():
+def test_muon_steps_matrices_gates_and_filters():
     random = np.random.default_rng(3)
     matrix, filters = variable(np.ones((6, 8)), "projection"), variable(np.ones((1, 3, 2, 8)), "W_cnn_2")
     kernel = variable(np.ones((6, 32)), "kernel")
@@ -127,7 +127,7 @@ def test_the_steps_of_a_matrix_of_the_gates_of_a_kernel_and_of_filters_which_are
         np.testing.assert_allclose(kernel, np.concatenate(expected, axis=1), atol=1e-4)
 
 
-def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_gradient_none():
+def test_muon_steps_transpose_alike():
     wide, tall = variable(np.ones((6, 8)), "projection"), variable(np.ones((8, 6)), "W_proj")
     gradient = np.random.default_rng(4).normal(size=(6, 8)) * [1, 1, 1, 1, 1, 1, 0, 1e-4]
     built(Muon(RATE, [1, 1]), wide, tall).apply(
@@ -138,7 +138,7 @@ def test_a_tall_matrix_and_its_transpose_take_the_same_steps_and_a_unit_without_
     np.testing.assert_allclose(changes, [1, 1, 1, 1, 1, 1, 0, 0], atol=0.02)
 
 
-def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
+def test_muon_steps_vectors_by_rmsprop():
     random = np.random.default_rng(5)
     tables = [variable(np.ones((5, 3)), "W") for _ in range(2)]
     bias, v = variable(np.ones(5), "b_proj"), np.zeros((5, 3))
@@ -156,13 +156,13 @@ def test_all_else_is_rmsprop_whose_gradients_may_be_sparse():
         np.testing.assert_allclose(bias, of_bias, atol=1e-6)
 
 
-def test_a_gradient_of_zeros_changes_nothing():
+def test_zero_gradient_changes_nothing():
     bias = variable(np.ones(5), "bias")
     built(Muon(RATE, [0]), bias).apply([tf.zeros(5)], [bias])
     np.testing.assert_array_equal(bias, np.ones(5))
 
 
-def test_the_matrices_of_a_model():
+def test_make_optimizer_counts_matrices():
     options = Options.from_json(small_options(n_tokens_vocab=73, optimizer="muon"))
     variables = LanguageModel(options).named_weights()
     optimizer = optimizers.make_optimizer(options, variables)
@@ -192,7 +192,7 @@ def rates(decay, warmup=0):
 
 @pytest.mark.parametrize("decay", Decay)
 @pytest.mark.parametrize("warmup", [0, 1, 3, N])
-def test_the_rate_rises_in_the_warm_up_to_the_whole_and_never_again(decay, warmup):
+def test_learning_rate_rises_then_never(decay, warmup):
     found, peak = rates(decay, warmup), max(warmup, 1)
     assert found[:peak] == pytest.approx([2.0 * step / peak for step in range(1, peak + 1)])
     assert all(0 < after <= before for before, after in zip(found[peak - 1 :], found[peak:], strict=False))
@@ -218,7 +218,7 @@ def test_update_clips_by_the_norm_after_summing_duplicates(clip_norm):
     assert weight.numpy()[0] == pytest.approx(-gradient / np.sqrt(1 + gradient**2))
 
 
-def test_what_an_update_changes_decays():
+def test_decay_shrinks_updated_weights():
     start = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     names = ("encoder/forward_0/kernel", "softmax/W", "encoder/char_cnn/char_embed", "softmax/b")
     variables = {name: variable(start) for name in names[:3]} | {names[3]: variable(start[0])}
@@ -236,14 +236,14 @@ def test_what_an_update_changes_decays():
     [(Adagrad(), True), (optimizers.SGD(), True), (optimizers.RMSprop(), False)],
     ids=["adagrad", "sgd", "rmsprop"],
 )
-def test_rows_that_are_touched(optimizer, leaves_rows):
+def test_touched_rows_are_distinct(optimizer, leaves_rows):
     sparse = tf.IndexedSlices(tf.ones([4, 2]), tf.constant([5, 2, 5, 0]), tf.constant([9, 2]))
     rows, everything = touched_rows(optimizer, [sparse, tf.ones([9, 2])])
     assert everything is None
     assert (sorted(rows.numpy()) == [0, 2, 5]) if leaves_rows else rows is None
 
 
-def test_a_scale_of_the_loss_halves_where_it_overflows_and_doubles_after_a_long_time():
+def test_loss_scale_halves_and_doubles():
     scale = LossScale(2.0)
     assert scale.follow(math.inf) and scale.value == 1.0
     assert not scale.follow(math.nan) and scale.value == 1.0  # that is no overflow
@@ -252,6 +252,6 @@ def test_a_scale_of_the_loss_halves_where_it_overflows_and_doubles_after_a_long_
     assert scale.value == 2.0 and scale.n_good_steps == 0
 
 
-def test_the_perplexity_of_a_training_that_diverged_can_be_printed():
+def test_perplexity_of_infinite_loss_is_finite():
     assert perplexity(math.inf) == perplexity(500.0) == math.exp(25.0)
     assert len(f"{perplexity(500.0):.4f}") == 16

@@ -44,7 +44,7 @@ def weights(trainer):
     return {name: weight.numpy() for name, weight in trainer.model.named_weights().items()}
 
 
-def test_loss_falls():
+def test_training_lowers_loss():
     trainer = make(dropout=0.2)
     reports = list(training_steps(trainer, batches_of(trainer), 100))
     losses = [report.loss for report in reports]
@@ -54,7 +54,7 @@ def test_loss_falls():
 
 
 @pytest.mark.parametrize("sampled", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
+def test_accumulated_batches_equal_one_batch(sampled):
     whole = make(batch_size=8, sample_softmax=sampled)
     parts = make(whole.model.get_weights(), accumulate=2, sample_softmax=sampled)
     reports = [training_steps(trainer, batches_of(trainer), 4) for trainer in (whole, parts)]
@@ -67,7 +67,7 @@ def test_accumulated_batches_equal_one_of_all_their_rows(sampled):
         np.testing.assert_allclose(found[name], weight, atol=1e-6, err_msg=name)
 
 
-def test_penalties_join_the_objective_and_not_the_loss():
+def test_penalties_change_gradient_not_loss():
     """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps."""
     plain = {"dropout": 0.2, "optimizer": Optimizer.SGD, "learning_rate": 1.0, "sample_softmax": False}
     plain |= {"all_clip_norm_val": 1e6}
@@ -92,7 +92,7 @@ def test_penalties_join_the_objective_and_not_the_loss():
     assert np.abs(moved[1][top] - moved[0][top]).max() > 1e-4
 
 
-def test_weights_that_a_step_changes_decay():
+def test_step_decays_changed_weights():
     plain, decayed = make(), make(weight_decay=0.5)
     before = weights(plain)
     for trainer in (plain, decayed):
@@ -106,7 +106,7 @@ def test_weights_that_a_step_changes_decay():
 
 
 @pytest.mark.parametrize("part", ["encoder", "softmax"])
-def test_what_is_frozen_stays(part):
+def test_frozen_part_stays(part):
     trainer = make(freeze=f"{part}/", dropout=0.2)
     before = weights(trainer)
     list(training_steps(trainer, batches_of(trainer), 2))
@@ -118,7 +118,7 @@ def test_what_is_frozen_stays(part):
     "optimizer",
     [pytest.param(one, marks=[] if one == "muon" else [pytest.mark.slow]) for one in [*Optimizer][1:]],
 )
-def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
+def test_keras_optimizers_learn_and_restore(optimizer, tmp_path):
     changes = {"optimizer": optimizer, "learning_rate": optimizer.default_learning_rate}
     trainer = make(**changes, learning_rate_decay=Decay.LINEAR, sample_softmax=False)
     batch = itertools.repeat(next(batches_of(trainer)))
@@ -135,7 +135,7 @@ def test_other_optimizers_learn_and_their_state_is_kept(optimizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_compiled_steps_go_the_same_way():
+def test_jit_steps_equal_plain_steps():
     reports = []
     for jit in (False, True):
         trainer = make(values=small_options(lstm={"n_layers": 1}, bidirectional=False), jit=jit)
@@ -147,7 +147,7 @@ def test_compiled_steps_go_the_same_way():
         make(jit=True, sample_softmax=False)
 
 
-def test_a_skipped_step_changes_nothing():
+def test_skipped_step_changes_nothing():
     trainer = make(precision=Precision.FLOAT16, sample_softmax=False, weight_decay=0.1)
     trainer.loss_scale.value = 2.0**127  # overflows for certain, with such weights
     trainer.model.softmax.kernel.assign(1e3 * trainer.model.softmax.kernel)
@@ -167,7 +167,7 @@ def words(batch):
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=5))
-def test_tokens_keep_their_words_and_shapes_never_shrink(sizes):
+def test_padding_keeps_words(sizes):
     random, padding, before = np.random.default_rng(0), TypePadding(), (0, 0, 0)
     for step in sizes:
         buckets = tuple(random.integers(1, 261, (n, 3 + k)).astype(np.int32) for k, n in enumerate(step))
