@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
@@ -292,14 +291,12 @@ class TextCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option before each of its words, then parse as usual."""
         normalize = ctx.token_normalize_func or str
-        options = {name: option for option in self.params if _takes_files(option) for name in option.opts}
+        with_files = {name for option in self.params if _takes_files(option) for name in option.opts}
         words, rest = [], deque(args)
-        ctx.meta[_OPEN] = None
         while rest and rest[0] != "--":
             word = rest.popleft()
             name, equals, value = word.partition("=")
-            ctx.meta[_OPEN] = option = options.get(normalize(name))
-            if option is None:
+            if normalize(name) not in with_files:
                 words.append(word)
                 continue
             values = [value] if equals else []
@@ -314,17 +311,6 @@ class TextCommand(click.Command):
         """Put the arguments before the options, which would take them as values otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
         return [*arguments, options]
-
-    # In quotes, because the class takes a parameter only since click 8.4.2.
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
-        """Complete further files of the open option."""
-        option: click.Option | None = ctx.meta[_OPEN]
-        if option is not None and not incomplete.startswith("-"):
-            return option.shell_complete(ctx, incomplete)
-        return super().shell_complete(ctx, incomplete)
-
-
-_OPEN = "bilm.open_option"  # the option that takes the next word
 
 
 def _takes_files(option: click.Parameter) -> bool:

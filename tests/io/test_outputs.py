@@ -95,9 +95,16 @@ def test_linked_input_is_refused(text, tmp_path, is_input):
 
 
 def test_standard_input_is_refused(text):
+    before = os.dup(0)
     with text.open() as file:
-        message = refused(check_output, text, True, [file.fileno()])
-    assert message == "standard input is an input and would be lost; give another name"
+        os.dup2(file.fileno(), 0)
+    try:
+        for name in (0, "-", Path("-")):
+            message = refused(check_output, text, True, [name])
+            assert message == "standard input is an input and would be lost; give another name"
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt", "bilm.lock"])
