@@ -69,7 +69,9 @@ class EmbedderSettings:
         for name in keywords.keys() - cls.__dataclass_fields__.keys():
             raise ArgumentError(f"`{name}`: no such argument")
         given = {name: value for name, value in keywords.items() if value is not None}
-        return cls(**({"batch_size": 64} if given.get("stateful") else {}) | given)
+        if given.get("stateful"):
+            given.setdefault("batch_size", 64)
+        return cls(**given)
 
     @property
     def devices(self) -> list[int | None]:

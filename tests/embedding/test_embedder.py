@@ -88,6 +88,14 @@ def test_batch_size_of_call_sets_rows(embedder, stateful, expected):
         stateful.embed_sentences(SENTENCES, batch_size=3)
 
 
+def test_stateful_chunks_are_whole_batches(stateful, monkeypatch):
+    stateful.model.reset_states()
+    whole = [*stateful.embed_sentences(SENTENCES * 3)]
+    stateful.model.reset_states()
+    monkeypatch.setattr("bilm.embedding.chunk_embedder._BATCH_TOKENS", 5)  # the third sentence has them
+    assert_equal([*stateful.embed_sentences(SENTENCES * 3)], whole)
+
+
 def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out.hdf5"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES))

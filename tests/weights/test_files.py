@@ -1,5 +1,6 @@
 """Weight files: names, HDF5 and TensorFlow 1 checkpoints, transfer to a model and another vocabulary."""
 
+import os
 import shutil
 import zlib
 from pathlib import Path
@@ -277,6 +278,18 @@ def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_c
     write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"model.ckpt-2.index", "model.ckpt-2.data-00000-of-00001"}
+
+
+def test_write_checkpoint_places_data_before_index(tmp_path, monkeypatch):
+    placed, replace = [], os.replace
+
+    def place(source, target):
+        placed.append(Path(target).suffix)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", place)
+    write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
+    assert placed == [".data-00000-of-00001", ".index"]
 
 
 # --- damaged and foreign checkpoints --------------------------------------------------------------
