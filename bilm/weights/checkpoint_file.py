@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,21 +167,22 @@ class CheckpointFile:
         """Return the shape of an array; None if it is missing."""
         return tuple(self._tensors[name].shape) if name in self._tensors else None
 
-    def verify(self) -> None:
+    def verify(self, keep: Collection[str] = ()) -> None:
         """Read everything once, to compare the checksums.
+
+        Args:
+            keep: arrays to keep until they are first asked for.
 
         Raises:
             CheckpointError: the checkpoint is damaged or has weights that are not finite.
         """
+        kept = {}
         for name, tensor in self._tensors.items():
-            if name.startswith(_VARIABLES) and tensor.dtype.is_floating:
-                self._read(name)
-            else:
-                self.extra(name)
-
-    def keep(self, names: Iterable[str]) -> None:
-        """Read arrays of weights, as `verify`, and keep each until it is first asked for."""
-        self._kept = {name: self._read(name) for name in names}
+            is_weight = name.startswith(_VARIABLES) and tensor.dtype.is_floating
+            array = self._read(name) if is_weight else self.extra(name)
+            if name in keep:
+                kept[name] = array
+        self._kept = kept
 
     def _read(self, name: str) -> np.ndarray:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)

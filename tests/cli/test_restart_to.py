@@ -63,6 +63,7 @@ def test_remapped_restart_resumes(kind, request, new_vocabulary, tmp_path, monke
         elif name.startswith("lm/") and not name.endswith(("/Adagrad", "softmax/b")):
             np.testing.assert_allclose(after[name], old[name], atol=1e-6, err_msg=name)
     assert_rows_followed(after, old, "lm/softmax/W/Adagrad", atol=1.0)  # one step more
+    assert after["lm/softmax/W/Adagrad"].min() >= 1.0  # where new words begin
     assert json.loads((save_to / "options.json").read_text())["n_tokens_vocab"] == len(NEW_WORDS)
     assert (save_to / "vocab.txt").read_text() == new_vocabulary.read_text()
 

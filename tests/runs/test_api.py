@@ -149,7 +149,7 @@ def test_arguments_equal_flags():
             .make_context(name, [], resilient_parsing=True, **main.context_settings)
             .params
         )
-        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla", "config"):
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla", "config", "corpus"):
             flags.pop(of_others, None)
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags)

@@ -75,8 +75,14 @@ class Calls:
         At step 6 something happens meanwhile.
         """
         asked = iter(range(1000 if n_questions is None else n_questions))
+
+        def follow(report):
+            self.last_step = report.step
+            if meanwhile and report.step == 6:
+                meanwhile()
+
         reporter = bilm.Reporter()
-        reporter.step = lambda report: meanwhile() if meanwhile and report.step == 6 else None
+        reporter.step = follow
         self.is_resuming = resume
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
@@ -139,8 +145,10 @@ def test_float16_resumes_loss_scale(tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.training.meter._STEPS_TO_DOUBLE", 3)
     calls = Calls(tmp_path, smallest_options, "adagrad", precision="float16", accumulate=2)
     assert calls.train(tmp_path / "whole").outcome == "finished"
-    assert resumes_to(calls, numbers(tmp_path / "whole"), tmp_path / "run", 5)
-    assert newest_state(tmp_path / "run").loss_scale.value > LossScale().value
+    whole = numbers(tmp_path / "whole")
+    for n_questions in (2, 5):  # after step 3, which is recorded, and in the validation of step 5
+        assert resumes_to(calls, whole, tmp_path / str(n_questions), n_questions)
+        assert newest_state(tmp_path / str(n_questions)).loss_scale.value > LossScale().value
 
 
 def shown_steps(path, tag):
@@ -188,7 +196,7 @@ def test_changed_text_ends_call_with_checkpoint(calls, tmp_path, harm):
     text = write(tmp_path / "text", lines)
     with pytest.raises(DataError, match=r"text: .*; saved: .*ckpt-\d+; continue with resume=True on the"):
         calls.train(tmp_path / "run", meanwhile=lambda: harm(text), text=text)
-    assert 6 <= newest_state(tmp_path / "run").n_done < N_STEPS
+    assert 6 <= newest_state(tmp_path / "run").n_done == calls.last_step < N_STEPS
     text.write_text(lines)
     assert calls.train(tmp_path / "run", text=text, resume=True).outcome == "finished"
     calls.train(tmp_path / "whole", text=text)
@@ -316,13 +324,13 @@ def refusal(path, *arguments, **changes):
 
 def test_resume_begins_continues_and_finishes(tmp_path):
     path = tmp_path / "run"
-    train(tmp_path / "whole", seed=3)
+    train(tmp_path / "whole", seed=3, log_every=50)
     assert train(path, n_questions=2, seed=3)[-1] == f"stopped: {path / 'model.ckpt-3'}"
-    second = train(path, log_every=50)  # the seed is known; records may be as many as one likes
+    second = train(path)  # the seed is known
     assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
     assert second[-1] == f"finished: {path / 'model.ckpt-6'}"
     assert differences(numbers(path), numbers(tmp_path / "whole")) == []
-    assert train(path)[-1] == "finished: None"
+    assert train(path, log_every=50)[-1] == "finished: None"  # which changes no numbers
     calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
     assert [call["step"] for call in calls] == [0, 3] and {call["seed"] for call in calls} == {3}
 
