@@ -22,6 +22,14 @@ gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _products_are_float32() -> None:
+    """On a GPU too, as in the commands."""
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _golden_files_stay_as_they_are() -> Iterator[None]:
     before = helpers.snapshot(helpers.GOLDEN)
     yield

@@ -49,42 +49,111 @@ def run_lstm(
     """
     if training and lengths is None and begins is None and inputs.shape[0] is not None:
         return lstm_window(inputs, state, weights, clips)
-    n_steps, n_rows, input_dim = keras.ops.shape(inputs)  # static where known
-    dtype = weights.kernel.dtype
-    input_kernel, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
+    n_steps, n_rows, _ = keras.ops.shape(inputs)  # static where known
     n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
+    run = _run_steps_in_xla if xla.compiles_loops() else _run_steps
 
     def window(
-        start: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
+        i: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
     ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-        end = tf.minimum(start + n_at_once, n_steps)
-        tokens = tf.reshape(inputs[start:end], [-1, input_dim])  # multiplied faster than step by step
-        input_gates = tf.matmul(tf.cast(tokens, dtype), input_kernel)
-        input_gates = tf.reshape(input_gates, [end - start, n_rows, weights.kernel.shape[1]])
+        start = i * n_at_once
+        steps = slice(start, tf.minimum(start + n_at_once, n_steps))
+        left = None if lengths is None else lengths - start
+        is_new = None if begins is None else begins[steps]
+        values, state = run(inputs[steps], state, weights, clips, left, is_new, n_at_once)
+        return i + 1, state, outputs.write(i, values)
 
-        def step(
-            now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
-        ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
-            continues = None if lengths is None else (now < lengths)[:, None]
-            is_new = None if begins is None else begins[now][:, None]
-            before = LSTMState(before.c, zero_where(is_new, before.h))
-            shares = input_gates[now - start], tf.matmul(tf.cast(before.h, dtype), recurrent)
-            c, m = _update_cell(shares, before, weights, clips, continues, is_new)
-            if weights.projection is not None:
-                m = clip(tf.matmul(m, weights.projection), clips.projection)
-            h = output = tf.cast(m, before.h.dtype)
-            if continues is not None:
-                h = tf.where(continues, h, before.h)
-                output = tf.where(continues, output, tf.zeros_like(output))
-            return now + 1, LSTMState(c, h), outputs.write(now, output)
-
-        return tf.while_loop(lambda now, *_: now < end, step, (start, state, outputs))
-
-    outputs = tf.TensorArray(state.h.dtype, n_steps, element_shape=state.h.shape)
+    n_windows = (n_steps + n_at_once - 1) // n_at_once
+    shape = [None, *state.h.shape]
+    outputs = tf.TensorArray(state.h.dtype, n_windows, infer_shape=False, element_shape=shape)
     _, state, outputs = tf.while_loop(
-        lambda start, *_: start < n_steps, window, (tf.constant(0), LSTMState(*state), outputs)
+        lambda i, *_: i < n_windows, window, (tf.constant(0), LSTMState(*state), outputs)
+    )
+    return tf.ensure_shape(outputs.concat(), [inputs.shape[0], *state.h.shape]), state
+
+
+def _run_steps(
+    inputs: tf.Tensor,
+    state: LSTMState,
+    weights: LSTMWeights,
+    clips: Clips,
+    lengths: tf.Tensor | None,
+    begins: tf.Tensor | None,
+    n_steps: tf.Tensor,
+) -> tuple[tf.Tensor, LSTMState]:
+    """Run at most `n_steps` steps, see `run_lstm`; outputs after them are zero."""
+    n_inputs, n_rows, input_dim = keras.ops.shape(inputs)
+    dtype = weights.kernel.dtype
+    input_kernel, recurrent = weights.kernel[:input_dim], weights.kernel[input_dim:]
+    tokens = tf.reshape(inputs, [-1, input_dim])  # multiplied faster than step by step
+    input_gates = tf.matmul(tf.cast(tokens, dtype), input_kernel)
+    input_gates = tf.reshape(input_gates, [n_inputs, n_rows, weights.kernel.shape[1]])
+    end = tf.minimum(n_inputs, n_steps)
+
+    def step(
+        now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
+    ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+        continues = None if lengths is None else (now < lengths)[:, None]
+        is_new = None if begins is None else begins[now][:, None]
+        before = LSTMState(before.c, zero_where(is_new, before.h))
+        shares = input_gates[now], tf.matmul(tf.cast(before.h, dtype), recurrent)
+        c, m = _update_cell(shares, before, weights, clips, continues, is_new)
+        if weights.projection is not None:
+            m = clip(tf.matmul(m, weights.projection), clips.projection)
+        h = output = tf.cast(m, before.h.dtype)
+        if continues is not None:
+            h = tf.where(continues, h, before.h)
+            output = tf.where(continues, output, tf.zeros_like(output))
+        return now + 1, LSTMState(c, h), outputs.write(now, output)
+
+    outputs = tf.TensorArray(state.h.dtype, n_inputs, element_shape=state.h.shape)
+    _, state, outputs = tf.while_loop(
+        lambda now, *_: now < end, step, (tf.constant(0), LSTMState(*state), outputs)
     )
     return outputs.stack(), state
+
+
+_run_padded_steps = tf.function(_run_steps, jit_compile=True, autograph=False, reduce_retracing=True)
+
+
+def _run_steps_in_xla(
+    inputs: tf.Tensor,
+    state: LSTMState,
+    weights: LSTMWeights,
+    clips: Clips,
+    lengths: tf.Tensor | None,
+    begins: tf.Tensor | None,
+    n_at_once: tf.Tensor,
+) -> tuple[tf.Tensor, LSTMState]:
+    """Run up to `n_at_once` steps as one function of XLA, compiled for the number of rows, not of steps.
+
+    XLA cannot keep what the gradient of a loop needs, so the gradient runs the steps again without it.
+    """
+    n = tf.shape(inputs)[0]
+    after = [0, n_at_once - n]
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor) -> tuple[Any, Any]:
+        def arguments(
+            inputs: tf.Tensor,
+        ) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
+            _, c, h, kernel, bias, *projections = tensors
+            projection = projections[0] if projections else None
+            return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, projection), clips, lengths
+
+        def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(tensors)
+                again, state = _run_steps(*arguments(tensors[0]), begins, n)
+            return tape.gradient([again, *state], tensors, [*upstream])
+
+        padded = tf.pad(tensors[0], [after, [0, 0], [0, 0]])
+        are_new = None if begins is None else tf.pad(begins, [after, [0, 0]])
+        outputs, state = _run_padded_steps(*arguments(padded), are_new, n)
+        return (outputs[:n], *state), backward
+
+    outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
+    return outputs, LSTMState(c, h)
 
 
 @xla.compiled

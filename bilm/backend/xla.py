@@ -17,6 +17,12 @@ _lock = threading.Lock()
 _works: dict[str, bool] = {}  # results of the trial, by type of device
 
 
+def device_type() -> str:
+    """Return the type of the device in use, ``CPU`` or ``GPU``."""
+    with tf.init_scope():
+        return str(tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type)
+
+
 def compiles() -> bool:
     """Return True if XLA is wanted and works on the device in use.
 
@@ -25,8 +31,8 @@ def compiles() -> bool:
     """
     if not settings.xla_is_on or settings.is_portable.get():
         return False
+    device = device_type()
     with _lock, tf.init_scope():
-        device = tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type
         if device not in _works:
             step = tf.function(
                 lambda x: tf.sigmoid(tf.tanh(tf.matmul(x, x))), jit_compile=True, autograph=False
@@ -45,6 +51,15 @@ def compiles() -> bool:
                     str(error).strip().partition("\n")[0].strip(),
                 )
         return _works[device]
+
+
+def compiles_loops() -> bool:
+    """Return True if XLA is to compile the loop over an LSTM's steps, products included.
+
+    On GPUs the launches of operations take longer than what they compute; CPUs are faster with TensorFlow's
+    products.
+    """
+    return compiles() and device_type() == "GPU"
 
 
 def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:

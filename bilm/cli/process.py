@@ -69,6 +69,8 @@ def import_backend(name: str) -> None:
             f"{LIBRARIES[name]} is not installed; in a clone of bilm, run pip install '.[{name}]'"
         )
     os.environ["KERAS_BACKEND"] = name
+    if name == "jax":  # which multiplies in TF32 on GPUs
+        os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
     importlib.import_module("bilm.backend.keras_backend")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -249,6 +250,8 @@ def _make_model(
     allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
     resources.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
     allow_tf32(options.precision is Precision.TF32)
+    if backend.n_gpus() and os.environ.get("TF_DETERMINISTIC_OPS", "1") != "0":
+        tf.config.experimental.enable_op_determinism()  # sums of rows in one order, so that resuming is exact
     before = random.getstate()  # Keras draws the seeds of initializers from it
     random.seed(seed)
     try:

@@ -84,9 +84,7 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
-    request = Request(
-        train, locals(), save_dir, recipe=recipe or (recipes.AUTO if options is None else None)
-    )
+    request = Request(train, locals(), save_dir, recipe=recipe or (recipes.AUTO if options is None else None))
     chosen = choose_options(preset, options).with_values(request.settings.values)
     if ray is not None:
         return ray.train(request.kind, request.arguments, request.reporter, should_stop)

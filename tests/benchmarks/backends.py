@@ -1,6 +1,7 @@
-"""Speed of embedding on each backend of Keras, from lines to vectors, compiling included.
+"""Speed of embedding on each backend of Keras, from lines to vectors, compiling included and then once more.
 
     python -m tests.benchmarks.backends --preset small --sentences 1000
+    python -m tests.benchmarks.backends --preset small --roads torch,jax --precision bfloat16
 
 Each backend runs in a process of its own, one after the other, with the same model and text. ``padded`` is
 PyTorch with the design that AllenNLP published: batches of 32 sentences in file order, padded, every token
@@ -11,13 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import click
 import numpy as np
 
 from bilm.options import PRESETS
-from tests.benchmarks.text import first_lines, preset_flag, sentences_flag, text_flag
+from tests.benchmarks import operations
+from tests.benchmarks.text import first_lines, precisions_flag, preset_flag, sentences_flag, text_flag
 from tests.helpers import python
 
 _PLAIN_ROWS = 32
@@ -27,9 +30,10 @@ _ROADS = {"tensorflow": "tensorflow", "torch": "torch", "jax": "jax", "padded": 
 @click.command()
 @preset_flag
 @sentences_flag
+@precisions_flag
 @text_flag
 @click.option("--roads", default=",".join(_ROADS), show_default=True, help="Which are compared.")
-def main(preset: str, n_sentences: int, text: Path | None, roads: str) -> None:
+def main(preset: str, n_sentences: int, precisions: tuple[str, ...], text: Path | None, roads: str) -> None:
     """Print tokens/s of each; its ratio to the first, and how far its vectors are from those of the first."""
     from tests.benchmarks.embed import write_random_model
 
@@ -41,31 +45,41 @@ def main(preset: str, n_sentences: int, text: Path | None, roads: str) -> None:
         click.echo(f"{preset}: {len(lines):,} sentences, {n_tokens:,} tokens")
         speeds: list[float] = []
         vectors: list[np.ndarray] = []
-        for name in roads.split(","):
-            code = f"from tests.benchmarks import backends; print(backends.run({name!r}, {directory!r}))"
+        for name, precision in product(roads.split(","), precisions):
+            arguments = f"{name!r}, {directory!r}, {precision!r}"
+            code = f"from tests.benchmarks import backends; print(*backends.run({arguments}))"
             done = python("-c", code, KERAS_BACKEND=_ROADS[name])
             if done.returncode:
                 sys.exit(done.stderr)
-            speeds.append(n_tokens / float(done.stdout.split()[-1]))
+            first, again = (n_tokens / float(seconds) for seconds in done.stdout.split()[-2:])
+            speeds.append(first)
             vectors.append(np.load(path / "vectors.npy"))
             ratio, difference = speeds[-1] / speeds[0], np.abs(vectors[-1] - vectors[0]).max()
-            click.echo(f"{name:>10}: {speeds[-1]:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}")
+            click.echo(
+                f"{name:>10}, {precision}: {first:8,.0f} tokens/s, {ratio:.2f}; difference {difference:.1e}; "
+                f"again {again:,.0f} tokens/s"
+            )
 
 
-def run(road: str, directory: str) -> float:
-    """Seconds from lines to vectors."""
+def run(road: str, directory: str, precision: str) -> tuple[float, float]:
+    """Seconds from lines to vectors, compiling included, and once more."""
     import bilm
+
+    if road == "tensorflow":
+        operations.allow_tf32(precision)
 
     folder = Path(directory)
     files = folder / "options.json", folder / "weights.hdf5"
     lines = (folder / "text.txt").read_text(encoding="utf-8").splitlines()
     sentences = [line.split() for line in lines]
-    embedder = None if road == "padded" else bilm.ElmoEmbedder(*files)
+    embedder = None if road == "padded" else bilm.ElmoEmbedder(*files, precision=precision)
     begin = time.perf_counter()
     found = list(embedder.embed_sentences(sentences) if embedder else padded(files, sentences))
-    seconds = time.perf_counter() - begin
+    middle = time.perf_counter()
     np.save(folder / "vectors.npy", np.concatenate(found[:_PLAIN_ROWS], axis=1))
-    return seconds
+    again = time.perf_counter()
+    list(embedder.embed_sentences(sentences) if embedder else padded(files, sentences))
+    return middle - begin, time.perf_counter() - again
 
 
 def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.ndarray]:

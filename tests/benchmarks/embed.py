@@ -63,6 +63,7 @@ def write_random_model(options: Options, directory: Path) -> tuple[Path, Path]:
 
 def embed(files: tuple[Path, Path], lines: list[str], outfile: Path, precision: str = "float32") -> float:
     """Seconds of embedding the lines into a file, compiled beforehand, nothing remembered."""
+    operations.allow_tf32(precision)
     embedder = ElmoEmbedder(*files, precision=precision)
     embedder.embed_sentence(["a"])
     start = time.perf_counter()

@@ -8,13 +8,15 @@ Each count is an array (2,): of the forward and of the backward pass.
 """
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
-from bilm.data.pipeline import Batch
-from bilm.options import Options
+from bilm.options import Options, Precision
 from bilm.vocabulary.vocabulary import PADDING
+
+if TYPE_CHECKING:
+    from bilm.data.pipeline import Batch
 
 BOTH_FACTORS = np.array([2.0, 4.0])  # of a multiplication in a product, both of whose factors need a gradient
 PRODUCT_SIZE = 2048
@@ -46,7 +48,7 @@ def softmax_operations(options: Options, n_tokens: int, n_classes: int) -> np.nd
     return BOTH_FACTORS * n_classes * options.lstm.projection_dim * options.n_directions * n_tokens
 
 
-def window_operations(options: Options, batch: Batch, n_classes: int) -> np.ndarray:
+def window_operations(options: Options, batch: "Batch", n_classes: int) -> np.ndarray:
     """Everything that one batch needs; each token has its target among its candidates."""
     lengths = np.concatenate([np.sum(rows != PADDING, axis=1) for rows in batch.type_characters] or [[]])
     n_tokens = batch.targets[0].size
@@ -56,6 +58,8 @@ def window_operations(options: Options, batch: Batch, n_classes: int) -> np.ndar
 
 def product_seconds(repeats: int = 3) -> float:
     """Mean seconds of a product of square float32 matrices."""
+    import tensorflow as tf  # which not every backend has
+
     matrix = tf.ones([PRODUCT_SIZE, PRODUCT_SIZE])
     tf.matmul(matrix, matrix).numpy()
     start = time.perf_counter()
@@ -73,3 +77,21 @@ def peak() -> str:
 def utilisation(operations: float, seconds: float, of_product: float) -> float:
     """Share of the speed of products that took so many seconds at the same time."""
     return operations / (2.0 * PRODUCT_SIZE**3) * of_product / seconds
+
+
+def allow_tf32(precision: Precision | str) -> None:
+    """Let a GPU multiply float32 in TF32, or not: TensorFlow does by default, bilm's commands do not."""
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(Precision(precision) is Precision.TF32)
+
+
+def gpu_bytes(kind: str) -> int:
+    """TensorFlow's memory on the first GPU, ``current`` or ``peak`` since the last call; 0 without one."""
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU"):
+        return 0
+    found = tf.config.experimental.get_memory_info("GPU:0")[kind]
+    tf.config.experimental.reset_memory_stats("GPU:0")
+    return found

@@ -45,12 +45,13 @@ def main(preset: str, vocab_size: int, precisions: tuple[str, ...], tokens: int,
         part = encode_sentences(read_lines(files[0]), vocabulary, max_tokens=tokens)
     scorers, times, products = [], [], []
     for precision in precisions:
+        operations.allow_tf32(precision)
         keras.utils.set_random_seed(0)
         scorers.append(Scorer(LanguageModel(options, precision), vocabulary))
         n_tokens = scorers[-1].evaluate([part]).n_tokens  # compiled
     for _ in range(3):
         products.append(operations.product_seconds())
-        times.append([seconds_of(scorer, part) for scorer in scorers])
+        times.append([seconds_of(scorer, part, own) for scorer, own in zip(scorers, precisions, strict=True)])
     lengths = np.array([len(word.encode()) + 2 for word in part.words_of(np.unique(part.ids), vocabulary)])
     needed = operations.word_operations(options, lengths) + operations.lstm_operations(options, n_tokens)
     needed += operations.softmax_operations(options, n_tokens, vocab_size)
@@ -60,8 +61,9 @@ def main(preset: str, vocab_size: int, precisions: tuple[str, ...], tokens: int,
         print(f"{precision}: {n_tokens / seconds:,.0f} tokens/s; utilisation {share:.0%}")
 
 
-def seconds_of(scorer: Scorer, part: Sentences) -> float:
+def seconds_of(scorer: Scorer, part: Sentences, precision: str) -> float:
     """The seconds of scoring all sentences."""
+    operations.allow_tf32(precision)
     start = time.perf_counter()
     scorer.evaluate([part])
     return time.perf_counter() - start

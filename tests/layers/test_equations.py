@@ -155,13 +155,22 @@ def plain(inputs, state, weights, clips):
     return tf.stack(outputs), LSTMState(c, h)
 
 
+def run_lstm_as_on_a_gpu(*arguments, **keywords):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(on_tensorflow.xla, "compiles_loops", lambda: True)
+        return run_lstm(*arguments, **keywords)
+
+
+each_loop = pytest.mark.parametrize("loop", [run_lstm, run_lstm_as_on_a_gpu])
+
+
 @pytest.mark.parametrize("projection", [True, False], ids=["projected", "plain"])
 @pytest.mark.parametrize(
     "clips",
     [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)],
     ids=["reached", "none"],
 )
-@pytest.mark.parametrize("run", [lstm_window, run_lstm])
+@pytest.mark.parametrize("run", [lstm_window, run_lstm, run_lstm_as_on_a_gpu])
 def test_window_equals_plain_cell(run, clips, projection):
     inputs, state, weights = make(projection, 1.5 if clips.cell else 0.5, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
@@ -172,11 +181,12 @@ def test_window_equals_plain_cell(run, clips, projection):
     )
 
 
+@each_loop
 @pytest.mark.parametrize("n_at_once", [2, 8192])
-def test_rows_end_at_own_length(n_at_once, monkeypatch):
+def test_rows_end_at_own_length(n_at_once, loop, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
     (inputs, state, weights), clips, lengths = make(), Clips(3.0, 3.0), [5, 2, 0]
-    run = tf.function(run_lstm, autograph=False)
+    run = tf.function(loop, autograph=False)
     outputs, after = run(inputs, state, weights, clips, tf.constant(lengths))
     for row, length in enumerate(lengths):
         own = LSTMState(*(values[row : row + 1] for values in state))
@@ -188,11 +198,12 @@ def test_rows_end_at_own_length(n_at_once, monkeypatch):
             np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
 
 
-def test_rows_restart_where_told():
+@each_loop
+def test_rows_restart_where_told(loop):
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)
     begins = np.zeros((STEPS, BATCH), bool)
     begins[0, 1] = begins[3, 1] = begins[2, 2] = True
-    run = tf.function(run_lstm, autograph=False)
+    run = tf.function(loop, autograph=False)
     outputs, after = run(inputs, state, weights, clips, begins=tf.constant(begins))
     for row, starts in enumerate(([], [0, 3], [2])):
         own = LSTMState(*(values[row : row + 1] for values in state))
