@@ -112,8 +112,8 @@ class Training:
         state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
         validation = Validation(self, ending)
         try:
-            validation.at_start()
-            checkpoints.at_start()
+            validation.score_if_due()
+            checkpoints.after_step(None)
             batches = self._batches(state.positions[worker.index] if state.positions else None)
             steps = training_steps(trainer, batches, state.plan.n_steps, state.first_step, state.n_done)
             while (outcome := ending.outcome) is None:
@@ -264,12 +264,6 @@ class Validation:
         self._training, self._ending = training, ending
         self._n_windows = 0
 
-    def at_start(self) -> None:
-        """Score the text if the interrupted call was stopped before it had."""
-        heldout = self._training.heldout
-        if heldout is not None and self._training.state.must_evaluate:
-            self._validate(heldout)
-
     def after_step(self, report: StepReport) -> None:
         """Score the text if a validation is due.
 
@@ -280,11 +274,19 @@ class Validation:
         state, is_last = self._training.state, report.n_done == report.n_steps
         if self._training.heldout is not None:
             state.must_evaluate = is_last or report.n_done % state.plan.n_steps_to_validation == 0
-            self.at_start()
+            self.score_if_due()
 
-    def _validate(self, heldout: corpus.Text) -> None:
-        """Score the texts and record the result, unless stopped."""
+    def score_if_due(self) -> None:
+        """Score the texts and record the result, unless stopped; also before the first step of a resumed call.
+
+        Raises:
+            CheckpointError: the record cannot be written.
+            DataError: a text has changed since it was counted.
+        """
         training, state, started = self._training, self._training.state, time.monotonic()
+        heldout = training.heldout
+        if heldout is None or not state.must_evaluate:
+            return
         try:
             scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
             train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
@@ -352,10 +354,6 @@ class Checkpoints:
     def _point(self) -> tuple[int, bool]:
         """Point in the course of the run, which differs from the saved one if there is something to save."""
         return self._training.state.n_done, self._training.state.must_evaluate
-
-    def at_start(self) -> None:
-        """Save after a validation before the first step, see `Validation.at_start`."""
-        self.after_step(None)
 
     def after_step(self, report: StepReport | None) -> None:
         """Save if a checkpoint is due, the validation was the best so far, or the call ends.
