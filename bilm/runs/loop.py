@@ -277,7 +277,7 @@ class Validation:
             self.score_if_due()
 
     def score_if_due(self) -> None:
-        """Score the texts and record the result, unless stopped; also before the first step of a resumed call.
+        """Score the texts and record the result, unless stopped, if a validation is due or was stopped.
 
         Raises:
             CheckpointError: the record cannot be written.
