@@ -22,7 +22,7 @@ from bilm.io import PathLike, atomic, messages, run_files
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
-from bilm.training.optimizers import TrainingOptimizer, Variables
+from bilm.training.optimizers import TrainingOptimizer
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, names, transfer
 from bilm.weights.arrays import Arrays
@@ -474,24 +474,6 @@ class RunModel(distribution.StoredModel):
         if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
-
-    def restore_optimizer(
-        self,
-        optimizer: TrainingOptimizer,
-        variables: Variables,
-        remapping: transfer.Remapping | None = None,
-    ) -> None:
-        """Load the state of an optimizer from the checkpoint; warns if it has no such state.
-
-        Args:
-            optimizer: optimizer, built with `variables`.
-            variables: variables of the model, by bilm's names.
-            remapping: maps the words to the model's vocabulary, if it is another one.
-
-        Raises:
-            BilmError: the state is damaged or does not fit the model.
-        """
-        state.restore_optimizer(optimizer, variables, self.checkpoint, self.names, remapping)
 
 
 def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], str]:

@@ -19,7 +19,7 @@ from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, SoftmaxBiasInit, plan, recipes
 from bilm.run_directory import directory, files
-from bilm.run_directory.state import RunState, read_lstm_states
+from bilm.run_directory.state import RunState, read_lstm_states, restore_optimizer
 from bilm.runs.log import RunLog
 from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
@@ -208,7 +208,9 @@ def _plan(
         n_steps=n_steps,
         recipe=request.recipe,
         begun=begun.options if begun and "recipe" not in request.arguments else None,
-        has_ended=None if source is None else _has_ended(source, text),
+        has_ended=None
+        if source is None
+        else isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards),
     )
     if reason:
         reporter.say(reason)
@@ -236,11 +238,6 @@ def _plan(
         n_steps=n_steps,
         steps_per_epoch=steps_per_epoch,
     )
-
-
-def _has_ended(source: distribution.StoredModel, text: Text) -> bool:
-    """Return true if the weights are from the end of a schedule over the same text."""
-    return isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards)
 
 
 def _make_model(
@@ -315,7 +312,9 @@ def _load(
     transfer.set_weights(variables, arrays if remapping is None else remapping.weights(arrays), source.source)
     del arrays
     if isinstance(source, directory.RunModel):
-        source.restore_optimizer(trainer.optimizer, model.named_weights(), remapping)
+        restore_optimizer(
+            trainer.optimizer, model.named_weights(), source.checkpoint, source.names, remapping
+        )
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"
         + ("" if source.step is None else f", step {source.step:,}")

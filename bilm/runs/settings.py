@@ -136,11 +136,7 @@ class TrainingSettings:
         for name in ("eval_every", "patience"):
             if name in present and not heldout:
                 raise ArgumentError(f"`{name}` needs `heldout_prefix`")
-        changes = present.get("changes", {})
-        if not isinstance(changes, Mapping):
-            raise OptionsError(
-                f'`changes` is {changes!r:.80}; expected keys of options.json, {{"key": value}}'
-            )
+        changes = reader.take("changes", dict, {})
         if "recipe" in changes:
             raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
         values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}

@@ -18,6 +18,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.files import require_replaceable, writing
+from bilm.run_directory.state import restore_optimizer
 from bilm.training.optimizers import Adagrad, make_optimizer
 from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -382,7 +383,7 @@ def test_incomplete_optimizer_state_is_not_loaded(saved_moments, caplog):
     run, model, optimizer = saved_moments
     again = make_optimizer(model.options, model.named_weights())
     again.add_variable(shape=(2,), name="of_a_later_version")
-    RunModel(run.path).restore_optimizer(again, model.named_weights())
+    restore_optimizer(again, model.named_weights(), run.latest(), run.names)
     assert f"no state of the optimizer {optimizer.name}; it starts from scratch" in caplog.text
     assert int(again.iterations) == 0
 
@@ -395,7 +396,7 @@ def test_moments_follow_words_to_new_vocabulary(saved_moments):
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
     renewed = LanguageModel(options)
     again = make_optimizer(options, renewed.named_weights())
-    RunModel(run.path).restore_optimizer(again, renewed.named_weights(), remapping)
+    restore_optimizer(again, renewed.named_weights(), run.latest(), run.names, remapping)
     assert int(again.iterations) == 3
     before, after = optimizer.moment(model.softmax.kernel), again.moment(renewed.softmax.kernel)
     for word, row in zip(new_words, np.array(after), strict=True):

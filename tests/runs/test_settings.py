@@ -22,7 +22,7 @@ from tests.helpers import write_json
         ({"save_every": "3h"}, "`save_every`: '3h' is neither a number of steps, such as 1250, nor of"),
         ({"eval_every": 0, "heldout_prefix": "h"}, "`eval_every`: '0' is neither a number of steps, such as"),
         ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
-        ({"changes": "dropout"}, "`changes` is 'dropout'; expected keys of options.json"),
+        ({"changes": "dropout"}, '`changes`: expected an object, got "dropout"'),
         ({"changes": {"recipe": "auto"}}, "recipe: only records which one was used; give the argument `re"),
         ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
         ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
