@@ -324,7 +324,7 @@ def refusal(path, *arguments, **changes):
 
 def test_resume_begins_continues_and_finishes(tmp_path):
     path = tmp_path / "run"
-    train(tmp_path / "whole", seed=3, log_every=50)
+    train(tmp_path / "whole", seed=3)
     assert train(path, n_questions=2, seed=3)[-1] == f"stopped: {path / 'model.ckpt-3'}"
     second = train(path)  # the seed is known
     assert f"resuming: {path}/model.ckpt-3, step 3, 3 of 6 done (epoch 0.01)" in second
