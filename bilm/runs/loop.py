@@ -1,7 +1,7 @@
-"""The training loop of train and restart: steps, and what follows each.
+"""The training loop of train and restart: steps, and callbacks after each, with one reason to change each.
 
 All state that determines the numbers is in `RunState` and saved with every checkpoint, so that a resumed run
-gives the same bits as an uninterrupted one. The order after a step matters: it is checked and
+gives the same bits as an uninterrupted one. The order of the callbacks matters: a step is checked and
 recorded; the heldout text is scored; the call is asked whether to stop; and a checkpoint keeps all of that.
 """
 
@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -111,19 +111,23 @@ class Training:
         """Take steps until there is an outcome."""
         state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
         validation = Validation(self, ending)
+        callbacks: list[Callback] = [
+            Guard(self, checkpoints),
+            Records(self),
+            validation,
+            ending,
+            checkpoints,
+        ]
         try:
-            validation.score_if_due()
-            checkpoints.after_step(None)
+            validation.at_start()
+            checkpoints.at_start()
             batches = self._batches(state.positions[worker.index] if state.positions else None)
             steps = training_steps(trainer, batches, state.plan.n_steps, state.first_step, state.n_done)
             while (outcome := ending.outcome) is None:
                 report = next(steps)
                 state.add(report, trainer.loss_scale)
-                self._require_finite(report, checkpoints.saved)
-                self._record_step(report)
-                validation.after_step(report)
-                ending.should_stop()
-                checkpoints.after_step(report)
+                for callback in callbacks:
+                    callback.after_step(report)
             return outcome
         except DataError as error:  # the text was changed or removed; the steps before are valid
             if worker.n_workers == 1:  # other workers may be at another step
@@ -134,49 +138,6 @@ class Training:
                 f"{error}; saved: {checkpoints.saved}; continue with resume=True on the original text, or "
                 "with `bilm restart` on the new one"
             ) from error
-
-    def _require_finite(self, report: StepReport, saved: Path | None) -> None:
-        """Check the numbers of a step; the text of a diverged step is saved to a file.
-
-        Args:
-            report: report of the step.
-            saved: prefix of the last checkpoint saved, or None.
-
-        Raises:
-            DivergenceError: loss or gradient norm is not finite.
-        """
-        if report.is_finite or report.is_skipped:
-            return
-        vocabulary, worker = self.text.vocabulary, self.trainer.workers.worker
-        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
-        suffix = "" if worker.is_chief else f"-{worker.index}"
-        aside = self.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
-        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
-            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        where = f"; its text is in {aside}" if aside.exists() else ""
-        raise DivergenceError(
-            f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
-            f"{self.trainer.options.step_size:g}"
-            + ("" if saved is None else f"; the last checkpoint is {saved}")
-        )
-
-    def _record_step(self, report: StepReport) -> None:
-        """Report a step; write the means since the last record, and histograms of the weights, if due.
-
-        Raises:
-            CheckpointError: they cannot be written.
-        """
-        state, settings = self.state, self.request.settings
-        is_due = report.n_done % settings.log_every == 0 or report.n_done == report.n_steps
-        if is_due and state.meter.n_steps:
-            sampled = self.trainer.options.use_sampling
-            self.record(records.TrainRecord.from_meter(state.meter, **self.progress, sampled=sampled))
-            state.meter = Meter()
-        every = settings.histograms_every
-        if every and report.n_done % every == 0 and self.log is not None:
-            self.log.write_histograms(report.step, self.trainer.model.named_weights())
-        self.request.reporter.step(report)
 
     def record(self, record: records.TrainRecord | records.HeldoutRecord) -> None:
         """Write a record, if this worker does."""
@@ -210,6 +171,68 @@ class Training:
         )
 
 
+class Callback(Protocol):
+    """Acts after each step."""
+
+    def after_step(self, report: StepReport) -> None:
+        """Act on a step, which the state of the run has counted."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Guard:
+    """Ends a training whose loss or gradient norm is not finite, and saves the text of the step to a file."""
+
+    training: Training
+    checkpoints: "Checkpoints"
+
+    def after_step(self, report: StepReport) -> None:
+        """Check the numbers of a step.
+
+        Raises:
+            DivergenceError: they are not finite.
+        """
+        if report.is_finite or report.is_skipped:
+            return
+        vocabulary, trainer = self.training.text.vocabulary, self.training.trainer
+        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
+        worker = trainer.workers.worker
+        suffix = "" if worker.is_chief else f"-{worker.index}"
+        aside = self.training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
+        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        where = f"; its text is in {aside}" if aside.exists() else ""
+        saved = self.checkpoints.saved
+        raise DivergenceError(
+            f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
+            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
+            f"{trainer.options.step_size:g}" + ("" if saved is None else f"; the last checkpoint is {saved}")
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Records:
+    """Records the means of the steps and histograms of the weights, and reports every step."""
+
+    training: Training
+
+    def after_step(self, report: StepReport) -> None:
+        """Write a record or histograms if they are due.
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        training, state, settings = self.training, self.training.state, self.training.request.settings
+        is_due = report.n_done % settings.log_every == 0 or report.n_done == report.n_steps
+        if is_due and state.meter.n_steps:
+            sampled = training.trainer.options.use_sampling
+            training.record(records.TrainRecord.from_meter(state.meter, **training.progress, sampled=sampled))
+            state.meter = Meter()
+        every = settings.histograms_every
+        if every and report.n_done % every == 0 and training.log is not None:
+            training.log.write_histograms(report.step, training.trainer.model.named_weights())
+        training.request.reporter.step(report)
+
+
 class Ending:
     """Decides when the call ends: at its last step, without gain, on request, or as its time is nearly over.
 
@@ -223,6 +246,10 @@ class Ending:
         self.reason: str | None = None
         self._last_question: float | None = None  # the first step, which is compiled, does not count
         self._longest_pause = 0.0  # between two questions: a step, a save or both
+
+    def after_step(self, report: StepReport) -> None:  # noqa: ARG002
+        """Ask whether to stop."""
+        self.should_stop()
 
     def should_stop(self) -> bool:
         """Return true if this worker or another should stop: on request, or because its time is nearly over.
@@ -264,6 +291,12 @@ class Validation:
         self._training, self._ending = training, ending
         self._n_windows = 0
 
+    def at_start(self) -> None:
+        """Score the text if the interrupted call was stopped before it had."""
+        heldout = self._training.heldout
+        if heldout is not None and self._training.state.must_evaluate:
+            self._validate(heldout)
+
     def after_step(self, report: StepReport) -> None:
         """Score the text if a validation is due.
 
@@ -274,19 +307,11 @@ class Validation:
         state, is_last = self._training.state, report.n_done == report.n_steps
         if self._training.heldout is not None:
             state.must_evaluate = is_last or report.n_done % state.plan.n_steps_to_validation == 0
-            self.score_if_due()
+            self.at_start()
 
-    def score_if_due(self) -> None:
-        """Score the texts and record the result, unless stopped, if a validation is due or was stopped.
-
-        Raises:
-            CheckpointError: the record cannot be written.
-            DataError: a text has changed since it was counted.
-        """
+    def _validate(self, heldout: corpus.Text) -> None:
+        """Score the texts and record the result, unless stopped."""
         training, state, started = self._training, self._training.state, time.monotonic()
-        heldout = training.heldout
-        if heldout is None or not state.must_evaluate:
-            return
         try:
             scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
             train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
@@ -354,6 +379,10 @@ class Checkpoints:
     def _point(self) -> tuple[int, bool]:
         """Point in the course of the run, which differs from the saved one if there is something to save."""
         return self._training.state.n_done, self._training.state.must_evaluate
+
+    def at_start(self) -> None:
+        """Save after a validation before the first step, see `Validation.at_start`."""
+        self.after_step(None)
 
     def after_step(self, report: StepReport | None) -> None:
         """Save if a checkpoint is due, the validation was the best so far, or the call ends.
