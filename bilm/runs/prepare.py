@@ -298,7 +298,7 @@ def _load(
         return 0
     remapping = None
     if old_vocabulary is not None:
-        remapping = transfer.Remapping.from_vocabularies(old.words, vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping(old.words, vocabulary.words, text.counts.word_counts)
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"

@@ -1,7 +1,6 @@
 """Transfer of arrays into a model: strictly by name, or with word rows remapped to a new vocabulary."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,9 +34,13 @@ CHARACTER_ARRAY = "encoder/char_cnn/char_embed"
 _FIRST_OCTAVES = 16
 
 
-@dataclass(frozen=True, eq=False)
 class Remapping:
     """Remapping of word rows from an old vocabulary to a new one.
+
+    Args:
+        old_words: words in id order: the special tokens, then by descending frequency.
+        new_words: words in id order, special tokens included.
+        word_counts: integers (new words,), counts in the new text.
 
     Attributes:
         old_ids: int64 (new words,), id in the old vocabulary, -1 for a new word.
@@ -46,55 +49,27 @@ class Remapping:
         mark_ids: new ids of the sentence marks.
         unk: new id of ``<UNK>``; None without one.
         n_special: number of special tokens in the old vocabulary.
-        n_old: number of words in the old vocabulary.
+        n_kept: number of words in both vocabularies, special tokens included.
+        n_new: number of words in the new vocabulary only.
+        n_dropped: number of words in the old vocabulary only.
     """
 
-    old_ids: np.ndarray
-    ranks: np.ndarray
-    mark_ids: list[int]
-    unk: int | None
-    n_special: int
-    n_old: int
-
-    @classmethod
-    def from_vocabularies(
-        cls, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray
-    ) -> "Remapping":
-        """Compare two vocabularies.
-
-        Args:
-            old_words: words in id order: the special tokens, then by descending frequency.
-            new_words: words in id order, special tokens included.
-            word_counts: integers (new words,), counts in the new text.
-        """
+    def __init__(self, old_words: Sequence[str], new_words: Sequence[str], word_counts: np.ndarray) -> None:
         ids, new_ids = ({word: k for k, word in enumerate(words)} for words in (old_words, new_words))
-        old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
-        mark_ids = [new_ids[token] for token in (BOS, EOS)]
-        unk = new_ids.get(UNK)
+        self.old_ids = np.fromiter((ids.get(word, -1) for word in new_words), np.int64, len(new_words))
+        self.mark_ids = [new_ids[token] for token in (BOS, EOS)]
+        self.unk = new_ids.get(UNK)
         counts = np.array(word_counts)
-        unknown = 0 if unk is None else counts[unk]
-        counts[mark_ids if unk is None else [*mark_ids, unk]] = -1  # behind all words
-        ranks = np.empty(len(counts), np.int64)
-        ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
-        if unk is not None:
-            ranks[unk] = (counts > unknown).sum()
-        n_special = sum(token in ids for token in SPECIAL_TOKENS)
-        return cls(old_ids, ranks, mark_ids, unk, n_special, len(old_words))
-
-    @property
-    def n_kept(self) -> int:
-        """Number of words in both vocabularies, special tokens included."""
-        return len(self.old_ids) - self.n_new
-
-    @property
-    def n_new(self) -> int:
-        """Number of words in the new vocabulary only."""
-        return int((self.old_ids < 0).sum())
-
-    @property
-    def n_dropped(self) -> int:
-        """Number of words in the old vocabulary only."""
-        return self.n_old - len({*self.old_ids.tolist()} - {-1})
+        unknown = 0 if self.unk is None else counts[self.unk]
+        counts[self.mark_ids if self.unk is None else [*self.mark_ids, self.unk]] = -1  # behind all words
+        self.ranks = np.empty(len(counts), np.int64)
+        self.ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
+        if self.unk is not None:
+            self.ranks[self.unk] = (counts > unknown).sum()
+        self.n_special = sum(token in ids for token in SPECIAL_TOKENS)
+        self.n_new = int((self.old_ids < 0).sum())
+        self.n_kept = len(new_words) - self.n_new
+        self.n_dropped = len(old_words) - len({*self.old_ids.tolist()} - {-1})
 
     def weights(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
         """Return the arrays, by bilm's names, with word rows in the order of the new vocabulary."""

@@ -392,7 +392,7 @@ def test_moments_follow_words_to_new_vocabulary(saved_moments):
     run, model, optimizer = saved_moments
     words = Vocabulary(VOCAB).words
     new_words = [*words[:3], "new", *words[40:60], "newer"]
-    remapping = Remapping.from_vocabularies(words, new_words, np.ones(len(new_words), np.int64))
+    remapping = Remapping(words, new_words, np.ones(len(new_words), np.int64))
     options = dataclasses.replace(model.options, n_tokens_vocab=len(new_words))
     renewed = LanguageModel(options)
     again = make_optimizer(options, renewed.named_weights())
