@@ -11,7 +11,7 @@ from typing import Any
 
 import h5py
 
-from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.errors import BilmError, OptionsError
 from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import model_source, records
@@ -19,25 +19,15 @@ from bilm.weights import distribution, names
 from bilm.weights.arrays import check_arrays
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """A description of a model.
-
-    Attributes:
-        facts: complete description, as a JSON object.
-        lines: description as text, without the list of arrays.
-    """
-
-    facts: dict[str, Any]
-    lines: list[str]
-
-
-def describe(path: PathLike) -> Description:
+def describe(path: PathLike) -> tuple[dict[str, Any], list[str]]:
     """Describe a model.
 
     Args:
         path: a run directory of bilm or bilm-tf; a folder or archive in the layout of vectors.nlpl.eu; or
             a weight file, HDF5 with or without its options.
+
+    Returns:
+        The complete description, as a JSON object, and as lines of text without the list of arrays.
 
     Raises:
         BilmError: the path is something else, or a file is damaged; names the file.
@@ -46,7 +36,7 @@ def describe(path: PathLike) -> Description:
     return _describe_run(path) if model_source.is_run(path) else _describe_weights(path)
 
 
-def _describe_run(path: Path) -> Description:
+def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     from bilm.run_directory.directory import RunDirectory
     from bilm.run_directory.state import best_step
 
@@ -110,7 +100,7 @@ def _describe_run(path: Path) -> Description:
         versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
         lines.append(f"last command: {call.command}")
         lines.append(f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}")
-    return Description(facts, lines)
+    return facts, lines
 
 
 def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
@@ -123,7 +113,7 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
     return sizes
 
 
-def _describe_weights(path: Path) -> Description:
+def _describe_weights(path: Path) -> tuple[dict[str, Any], list[str]]:
     model = None
     try:
         model = distribution.find_distribution(path)
@@ -133,10 +123,7 @@ def _describe_weights(path: Path) -> Description:
     file = distribution.ModelFile(path) if model is None else model.dumped
     source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
     options = names.infer_options(shapes, source)
-    try:
-        check_arrays(shapes, names.weight_names(options), source)
-    except WeightsError as error:
-        raise WeightsError.listing(f"{source}: the arrays do not form a biLM", error.problems) from None
+    check_arrays(shapes, names.weight_names(options), source)
     is_inferred, disagreement, n_words = True, None, None
     if model is not None:
         try:
@@ -171,7 +158,7 @@ def _describe_weights(path: Path) -> Description:
     inferred = f"{options_file}; the above is inferred from the arrays' shapes"
     lines.append(f"options: {inferred if is_inferred else facts['options_file'] + ' fits'}")
     lines += [f"  {line}" for line in (disagreement or "").splitlines()]
-    return Description(facts, lines)
+    return facts, lines
 
 
 # Part of the network by the beginning of a variable name; the first match counts.

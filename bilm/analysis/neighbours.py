@@ -1,7 +1,7 @@
 """Nearest neighbours of a word in context among the words of a corpus, and a picture of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,7 +115,6 @@ def find_neighbours(
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)
 _PANEL = "second principal component"
 _LONGEST_LABEL = 30
-_LONGEST_WORD = 60
 _NOTE = (
     "The nearest words, projected to the first two principal components of their directions. Hover over a "
     "word for its sentence; drag to zoom, double-click to zoom out."
@@ -143,11 +142,11 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
             values=[near.similarity for near in layer.found],
             labels=[_label(near) for near in layer.found],
             hover=[
-                f"cosine similarity {near.similarity:.4f}, line {near.line}\n{_sentence(near)}"
+                f"cosine similarity {near.similarity:.4f}, line {near.line}\n{near.in_context(40)}"
                 for near in layer.found
             ],
         )
-        hover = f"query word\n{_sentence(layer.word)}"
+        hover = f"query word\n{layer.word.in_context(40)}"
         star = Series([x], [y], _PANEL, _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""
         views.append(View(f"layer {number}{place}", "first principal component", [dots, star]))
@@ -158,12 +157,6 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
 def _label(word: Occurrence) -> str:
     text = word.in_context(1)
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
-
-
-def _sentence(occurrence: Occurrence) -> str:
-    """Format a sentence; a long one is cut to the surroundings of the word."""
-    words = [word if len(word) <= _LONGEST_WORD else f"{word[:_LONGEST_WORD]}…" for word in occurrence.words]
-    return replace(occurrence, words=words).in_context(40)
 
 
 def plane_of_directions(vectors: np.ndarray) -> np.ndarray:

@@ -39,15 +39,15 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 
     if model.is_dir():
         process.import_tensorflow()
-    description = describe(model)
+    facts, lines = describe(model)
     if as_json:
-        click.echo(json.dumps(description.facts))
+        click.echo(json.dumps(facts))
         return
-    for line in description.lines:
+    for line in lines:
         click.echo(printable(line))
     if with_arrays:
         click.echo("arrays:")
-        arrays = description.facts["arrays"]
+        arrays = facts["arrays"]
         width = max(len(array["name"]) for array in arrays)
         for array in arrays:
             shape = " x ".join(f"{n:,}" for n in array["shape"])
