@@ -18,6 +18,7 @@ from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.arrays import as_weights
+from bilm.weights.distribution import find_weights
 from bilm.weights.dump import DumpResult, options_beside, unreadable_by
 from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import dump_names
@@ -119,7 +120,8 @@ class Elmo(keras.layers.Layer):
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)
         elif weight_file is not None:
-            self.encoder = inference.read_encoder(options, weight_file)
+            arrays = find_weights(weight_file).read(dump_names(options))
+            self.encoder = inference.make_encoder(options, arrays, str(weight_file))
         elif options.char_cnn is None and options.n_tokens_vocab is None:
             raise OptionsError(
                 "n_tokens_vocab: missing; a word-level model, made without weight_file, needs the size of "

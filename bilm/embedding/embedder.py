@@ -20,7 +20,7 @@ from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
-from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from bilm.weights import hdf5_file
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
@@ -361,8 +361,6 @@ def dump_bilm_embeddings(
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
     by_word = load_inference_options(options_file).char_cnn is None
-    if vocab_file is not None:
-        Vocabulary(vocab_file)  # a wrong path is an error, as in bilm-tf
     embedder = ElmoEmbedder(
         options_file,
         weight_file,

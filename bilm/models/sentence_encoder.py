@@ -8,7 +8,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,29 +19,13 @@ from bilm.models.encoder import Encoder, States
 from bilm.options import CharCNNOptions, Options, Precision
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, mark_row
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
-from bilm.weights import distribution, names
+from bilm.weights import names
 from bilm.weights.arrays import Arrays, check_shapes
 
 _WORDS_AT_ONCE = 1 << 13
 _CACHE_BYTES = 1 << 28
 _FIRST_ID = UnicodeCharsVocabulary.bow_char + 1  # first character id of every word
 _MARKS = (UnicodeCharsVocabulary.bos_char, UnicodeCharsVocabulary.eos_char)
-
-
-def read_encoder(options: Options, weight_file: str | Path) -> Encoder:
-    """Make an encoder from dumped weights.
-
-    Args:
-        options: options of the model; ``n_tokens_vocab`` is not needed.
-        weight_file: weights, as for `bilm.ElmoEmbedder`; an output layer in the file is ignored.
-
-    Raises:
-        WeightsError: the file cannot be read, or does not fit the options; the message names every missing,
-            misshapen and unexpected array, with both shapes.
-    """
-    return make_encoder(
-        options, distribution.find_weights(weight_file).read(names.dump_names(options)), str(weight_file)
-    )
 
 
 def make_encoder(

@@ -89,9 +89,8 @@ def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.
     import bilm
     from bilm.backend.keras_backend import keras
     from bilm.models import sentence_encoder as inference
-    from bilm.options.options_file import load_inference_options
 
-    encoder = inference.read_encoder(load_inference_options(files[0]), files[1])
+    encoder = bilm.BidirectionalLanguageModel(*files).encoder
     batcher = bilm.Batcher(None, encoder.char_cnn.options.max_characters_per_token)
     with torch.no_grad():
         for first in range(0, len(sentences), _PLAIN_ROWS):
