@@ -252,7 +252,7 @@ class Scorer:
         rows = np.argsort(order)[rows]
         n_steps = int(lengths[-1] if is_one_batch else lengths[0])
         n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
-        states = self.model.encoder.zero_states(packing.n_rows)
+        states = self.model.zero_states(packing.n_rows)
         for first in range(0, n_steps, n_at_once):
             end = min(first + n_at_once, n_steps)
             numbers = np.flatnonzero((steps >= first) & (steps < end))

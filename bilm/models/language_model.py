@@ -113,6 +113,10 @@ class LanguageModel(keras.Model):
         smoothed = np.asarray(word_counts, np.float64) + 1.0
         self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
 
+    def zero_states(self, n_rows: int | tf.Tensor) -> States:
+        """Return the states before the first token: zeros."""
+        return self.encoder.zero_states(n_rows)
+
     def losses(
         self,
         inputs: Batch,
@@ -192,7 +196,7 @@ class LanguageModel(keras.Model):
             else:
                 words = self.encoder.char_cnn(inputs["tokens_characters" + suffix])
             words = tf.transpose(words, [1, 0, 2])  # (steps, rows, dim)
-            states = self.encoder.zero_states(tf.shape(words)[1])
+            states = self.zero_states(tf.shape(words)[1])
             outputs, _ = self.encoder.run_direction(direction, words, states[direction])
             logits[DIRECTIONS[direction]] = self.softmax(tf.transpose(outputs[-1], [1, 0, 2]))
         return logits

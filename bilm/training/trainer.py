@@ -98,7 +98,7 @@ class Trainer:
             for name, variable in model.named_weights().items()
             if freeze is None or not name.startswith(freeze)
         }
-        self.states: tuple[States, ...] = (model.encoder.zero_states(self.options.batch_size),) * self.n_parts
+        self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = traced_once(self._distributed_step, self._signature())
 
     @property

@@ -75,7 +75,7 @@ def test_rows_equal_reference(scorer, tmp_path, n_rows):
     path = tmp_path / "text"
     path.write_text("\n".join([*LINES[:3], "", *LINES[3:8], "the\n"]))
     model = scorer.model
-    losses, n_tokens, states = np.zeros(2), 0, model.encoder.zero_states(n_rows)
+    losses, n_tokens, states = np.zeros(2), 0, model.zero_states(n_rows)
     for batch in BidirectionalLMDataset(path, VOCABULARY, test=True).iter_batches(n_rows, 1):
         after = []
         for direction, suffix in enumerate(("", "_reverse")):

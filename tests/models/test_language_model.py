@@ -68,7 +68,7 @@ def test_language_model_is_keras_model(options, tmp_path):
 def test_losses_equal_the_logits_cross_entropy(options, batch):
     model = LanguageModel(options)
     inputs = batch(options)
-    losses = model.losses(inputs, model.encoder.zero_states(2))
+    losses = model.losses(inputs, model.zero_states(2))
     for direction, suffix in zip(range(options.n_directions), ("", "_reverse"), strict=False):
         tokens = inputs.token_types[direction].T  # (rows, steps)
         if options.char_cnn is None:
@@ -90,7 +90,7 @@ def test_softmax_biases_start_at_the_unigram_distribution(batch):
     counts = np.arange(len(WORDS))
     model.start_softmax_biases(counts)
     inputs = batch(CHARACTERS)
-    losses = model.losses(inputs, model.encoder.zero_states(2))
+    losses = model.losses(inputs, model.zero_states(2))
     probabilities = (counts + 1) / (counts + 1).sum()
     exact = -np.log(probabilities)[inputs.targets].sum((1, 2))
     np.testing.assert_allclose(losses.sums, exact, rtol=1e-5)
@@ -104,7 +104,7 @@ class TestDropout:
             weight.assign(0.3 * rng.normal(size=weight.shape))
         words = tf.constant(rng.normal(size=(6, 2, 4)), tf.float32)
         dropout = None if seed is None else tf.constant([seed, 1])
-        outputs, _ = model.encoder.run_direction(0, words, model.encoder.zero_states(2)[0], dropout)
+        outputs, _ = model.encoder.run_direction(0, words, model.zero_states(2)[0], dropout)
         return model.encoder.drop_output(0, outputs[-1], dropout).numpy()
 
     def test_masks_follow_from_the_seed(self):
@@ -132,15 +132,15 @@ class TestDropout:
         seed, expected = tf.constant([1, 2]), []
         words = model.encoder.encode_words(inputs.type_characters, inputs.token_types)
         for direction in range(2):
-            states = model.encoder.zero_states(2)[direction]
+            states = model.zero_states(2)[direction]
             outputs, _ = model.encoder.run_direction(direction, words[direction], states, seed)
             dropped = model.encoder.drop_output(direction, outputs[-1], seed)
             output, dropped = outputs[-1].numpy(), dropped.numpy()
             assert np.any(dropped == 0)
             expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
-        found = model.losses(inputs, model.encoder.zero_states(2), dropout_seed=seed)
+        found = model.losses(inputs, model.zero_states(2), dropout_seed=seed)
         assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
-        assert float(model.losses(inputs, model.encoder.zero_states(2)).penalty) == 0.0
+        assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
 
 def losses_and_gradients(precision, options):
@@ -158,7 +158,7 @@ def losses_and_gradients(precision, options):
     @tf.function(autograph=False)
     def compute():
         with tf.GradientTape() as tape:
-            losses = model.losses(window, model.encoder.zero_states(2), dropout_seed=tf.constant([1, 2]))
+            losses = model.losses(window, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
             objective = tf.reduce_mean(losses.sums) / 12 + losses.penalty
         gradients = tape.gradient(objective, variables)
         return losses, [tf.convert_to_tensor(gradient) for gradient in gradients]
