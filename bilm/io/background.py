@@ -1,14 +1,15 @@
 """Background threads: an iterator that runs ahead of its consumer; parallel calls of a function."""
 
+import itertools
 import multiprocessing
-import os
 import queue
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -71,7 +72,16 @@ def map_in_order(
         yield from map(function, items)
         return
     with ThreadPoolExecutor(n_at_once, "in-order") as pool:
-        yield from _results(pool, function, items, n_at_once)
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > n_at_once:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def map_in_processes(
@@ -81,8 +91,7 @@ def map_in_processes(
 
     Args:
         function: called in the processes, which begin as copies of this one.
-        items: read in this process, `n_processes` ahead of the results; function, items and results are
-            pickled.
+        items: read in this process, `n_processes` ahead of the results; items and results are pickled.
         n_processes: number of processes; 0 calls the function in this one.
 
     Raises:
@@ -92,37 +101,54 @@ def map_in_processes(
     if not n_processes:
         yield from map(function, items)
         return
+    context = multiprocessing.get_context("fork")
+    connections: list[Connection] = []
+    processes = []
     try:
-        with ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _follow_parent) as pool:
-            yield from _results(pool, function, items, n_processes)
-    except BrokenProcessPool:
-        raise MemoryError("a process was ended; the system may lack memory") from None
-
-
-def _results(
-    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], n_ahead: int
-) -> Iterator[Result]:
-    """Yield the results of a pool, in the order of the items, which are read `n_ahead` before."""
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > n_ahead:
-                yield waiting.popleft().result()
+        for _ in range(n_processes):
+            here, there = context.Pipe()
+            connections.append(here)
+            process = context.Process(target=_serve, args=(function, there, [*connections]), daemon=True)
+            processes.append(process)
+            process.start()
+            there.close()
+        source, waiting = iter(items), deque[Connection]()
+        for connection, item in zip(connections, source, strict=False):
+            connection.send(item)
+            waiting.append(connection)
         while waiting:
-            yield waiting.popleft().result()
+            connection = waiting.popleft()
+            try:
+                result, error = connection.recv()
+                for item in itertools.islice(source, 1):  # at once, so that the process is not idle
+                    connection.send(item)
+                    waiting.append(connection)
+            except (EOFError, ConnectionError):
+                raise MemoryError("a process was ended; the system may lack memory") from None
+            if error is not None:
+                raise error
+            yield result
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for process in processes:
+            with suppress(AttributeError):  # not started
+                process.terminate()
+                process.join()
+        for connection in connections:
+            connection.close()
 
 
-def _follow_parent() -> None:
-    """Make a forked process end with the process that forked it, and leave signals to that."""
+def _serve(function: Callable[[Any], Any], connection: Connection, others: list[Connection]) -> None:
+    """Answer items with pairs of a result and an exception, until the other end closes."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)
+    for other in others:  # copies, which would keep the connections open when that process is killed
+        other.close()
+    with suppress(EOFError, ConnectionError):
+        while True:
+            item = connection.recv()
+            try:
+                result = function(item)
+            except Exception as error:
+                connection.send((None, error))
+            else:
+                connection.send((result, None))
