@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -76,19 +75,18 @@ class Number(click.FloatRange):
 
 
 class PathName(click.Path):
-    """The name of a file or directory; rejects empty names (unset variables) and URLs.
+    """The name of a file or directory; rejects empty names and options (unset variables) and URLs.
 
-    Otherwise an empty name would mean the current directory, and a URL a local path.
+    Otherwise an empty name would mean the current directory, and an option or a URL a local path.
 
     Args:
-        utf8: require UTF-8, for files that TensorFlow reads or writes.
         url: accept URLs, for Ray; see `check_texts`.
         settings: further arguments of `click.Path`.
     """
 
-    def __init__(self, utf8: bool = False, url: bool = False, **settings: Any) -> None:
+    def __init__(self, url: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
-        self.utf8, self.url = utf8, url
+        self.url = url
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -97,18 +95,16 @@ class PathName(click.Path):
         name = os.fsdecode(value)
         if not name:
             self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
+        if name.startswith("--"):
+            self.fail(f"{name} is an option; is a variable unset? Give ./{name} for a file", param, ctx)
         if is_url(name):
             if self.url:
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
-        if self.utf8 and re.search("[\ud800-\udfff]", name):
-            problem = f"{name!r:.80} is not UTF-8; TensorFlow needs file names in UTF-8"
-            self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)
 
 
 FILE = PathName(path_type=Path)
-DIRECTORY = PathName(utf8=True, path_type=Path)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)
@@ -199,7 +195,7 @@ _model = click.option(
     help="Model: a run directory, a weight file, or a folder or archive with options.json and weights.",
 )
 _of_a_run = (
-    click.option("--save-dir", type=DIRECTORY, hidden=True, help="Run directory; bilm-tf's name of --model."),
+    click.option("--save-dir", type=FILE, hidden=True, help="Run directory; bilm-tf's name of --model."),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP|NAME", help="Checkpoint of the run."
     ),

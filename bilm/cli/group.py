@@ -6,7 +6,6 @@ Errors of the user and the system exit with status 1 or 2; bugs keep their trace
 import errno
 import importlib
 import io
-import itertools
 import os
 import re
 import shlex
@@ -27,36 +26,7 @@ _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
 
-class CommandGroup(click.Group):
-    """A group whose commands take no word that begins with ``--`` for a value.
-
-    Such a word follows an empty variable: ``--save-dir $UNSET --resume``.
-    """
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command and check its words.
-
-        Raises:
-            click.BadOptionUsage: an option is followed by a flag of the command in place of its value.
-        """
-        name, command, words = super().resolve_command(ctx, args)
-        if command is None or ctx.resilient_parsing:
-            return name, command, words
-        options = [option for option in command.params if isinstance(option, click.Option)]
-        with_value = {flag for option in options if not option.is_flag for flag in option.opts}
-        normalize = ctx.token_normalize_func or str
-        for flag, value in itertools.pairwise(itertools.takewhile("--".__ne__, words)):
-            if value.startswith("--") and normalize(flag) in with_value:
-                problem = (
-                    f"Option '{flag}' requires an argument, and {value} is an option; is a variable unset?"
-                )
-                raise click.BadOptionUsage(flag, problem, click.Context(command, ctx, name))
-        return name, command, words
-
-
-class LazyGroup(CommandGroup):
+class LazyGroup(click.Group):
     """A group that imports a command from `bilm.cli.commands` on use, to keep help and completion quick.
 
     It also escapes output that cannot be encoded, such as in file names, and stores the command line as

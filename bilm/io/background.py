@@ -101,6 +101,7 @@ def map_in_processes(
     if not n_processes:
         yield from map(function, items)
         return
+    # The pools of the standard library take a millisecond more of the processor for each item.
     context = multiprocessing.get_context("fork")
     connections: list[Connection] = []
     processes = []

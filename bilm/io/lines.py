@@ -135,24 +135,6 @@ _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as 
 _MOST_NUL = 0.05  # share of the bytes: 7% for the spaces of Cyrillic UTF-16 alone, far less in damaged text
 
 
-class NotText(DataError):
-    """Bytes that are not UTF-8 text.
-
-    Attributes:
-        line: line number, from 1.
-        message: description of the problem, and a remedy.
-    """
-
-    line: int = 0
-    message: str = ""
-
-
-def _not_text(name: str, line: int, message: str) -> NotText:
-    error = NotText(f"{name}: line {line}: {message}")
-    error.line, error.message = line, message
-    return error
-
-
 def read_lines(path: PathLike) -> Iterator[str]:
     """Yield the lines of a text file without line ends.
 
@@ -220,19 +202,15 @@ def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
         n_nul += block.count(b"\0")
         if n_nul > _MOST_NUL * n_bytes:
             line = n_lines + block.count(b"\n", 0, block.index(b"\0")) + 1
-            raise _not_text(
-                name,
-                line,
-                f"{n_nul / n_bytes:.0%} of the bytes are NUL, which is not UTF-8 text; if it is UTF-16 or "
-                "UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'",
+            raise DataError(
+                f"{name}: line {line}: {n_nul / n_bytes:.0%} of the bytes are NUL, which is not UTF-8 text; "
+                "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
             )
         cut = len(block) if is_last else block.rfind(b"\n") + 1
         if not cut and sum(map(len, pending)) > _MOST_LINE_BYTES:
-            raise _not_text(
-                name,
-                n_lines + 1,
-                f"the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text has one sentence per line "
-                "(fold -s -w 1000 cuts it at spaces)",
+            raise DataError(
+                f"{name}: line {n_lines + 1}: the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text "
+                "has one sentence per line (fold -s -w 1000 cuts it at spaces)"
             )
         if not cut and not is_last:
             pending.append(block)
@@ -248,7 +226,7 @@ def decode(data: bytes, name: str, n_lines: int = 0) -> str:
     r"""Decode complete lines that end with ``\n``; the first is line ``n_lines + 1`` of its file.
 
     Raises:
-        NotText: the lines are not UTF-8.
+        DataError: the lines are not UTF-8; names the first.
     """
     if not n_lines:
         data = data.removeprefix(_UTF8_MARK)
@@ -257,7 +235,7 @@ def decode(data: bytes, name: str, n_lines: int = 0) -> str:
     except UnicodeDecodeError as error:
         line = n_lines + data.count(b"\n", 0, error.start) + 1
         problem = f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason}); convert it with iconv"
-        raise _not_text(name, line, problem) from None
+        raise DataError(f"{name}: line {line}: {problem}") from None
 
 
 def unify_line_ends(data: bytes) -> bytes:

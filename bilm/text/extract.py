@@ -56,7 +56,6 @@ class Source:
         kind: what it is.
         encoding: encoding of its characters; XML declares its own.
         n_bytes: bytes of the file.
-        n_characters: characters of the text so far.
         left_out: elements of markup that were left out, by name.
     """
 
@@ -64,7 +63,6 @@ class Source:
     kind: Kind
     encoding: str
     n_bytes: int
-    n_characters: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     _file: BinaryIO | None = None
 
@@ -89,9 +87,7 @@ class Source:
             DataError: the file cannot be read or is malformed; names file and line.
         """
         with _opened(self.path) as (self._file, content):
-            for piece in self._pieces(content, split, json_field):
-                self.n_characters += len(piece)
-                yield piece
+            yield from self._pieces(content, split, json_field)
 
     def _pieces(self, content: BinaryIO, split: Split, json_field: str) -> Iterator[str]:
         if self.kind in (Kind.TEI, Kind.XML):

@@ -60,6 +60,9 @@ class TextPipeline:
         icu: version of ICU, whose rules and dictionaries change.
         version: version of the steps.
 
+    Raises:
+        DataError: the language is not the code of one.
+
     Example:
         >>> steps = TextPipeline("en")  # or TextPipeline.from_file("corpus/text.json")
         >>> [*steps.sentences("The fox can't swim. Can it fly?")]
@@ -72,9 +75,9 @@ class TextPipeline:
     icu: str = icu_version
     version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
 
-    def contradictions(self) -> list[str]:
-        """Return problems of the values."""
-        return language_problems(self.language)
+    def __post_init__(self) -> None:
+        if problems := language_problems(self.language):
+            raise DataError.listing("invalid steps", problems)
 
     @classmethod
     def from_file(cls, path: PathLike) -> "TextPipeline":

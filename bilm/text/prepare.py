@@ -60,13 +60,11 @@ class KindCounts:
     Attributes:
         n_files: number of files.
         n_bytes: their bytes.
-        n_characters: characters of text that they hold.
         first: name of the first.
     """
 
     n_files: int = 0
     n_bytes: int = 0
-    n_characters: int = 0
     first: str = ""
 
 
@@ -182,7 +180,6 @@ def prepare(
             counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
             counts.n_files += 1
             counts.n_bytes += source.n_bytes
-            counts.n_characters += source.n_characters
         report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
         corpus.finish()
     return report

@@ -47,7 +47,11 @@ def is_encoding(name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of `prepare`."""
+    """Settings of `prepare`.
+
+    Raises:
+        ArgumentError: a value is not known, or values contradict each other.
+    """
 
     language: str = flag("und", "language, such as en or pt-BR, for abbreviations and ends of sentences")
     form: Form = flag(Form.NFC, "Unicode's normal form of the corpus")
@@ -70,14 +74,14 @@ class Settings:
         """What the pieces of a text are."""
         return Split.TOKENS if self.tokens else Split.LINES if self.keep_lines else Split.SENTENCES
 
-    def contradictions(self) -> list[str]:
-        """Return problems of the values."""
+    def __post_init__(self) -> None:
         problems = language_problems(self.language)
         if self.keep_lines and self.tokens:
             problems.append("keep_lines: does not go with `tokens`, which are in lines already")
         if self.encoding is not None and not is_encoding(self.encoding):
             problems.append(f"encoding: {self.encoding!r:.80} is no encoding that Python knows")
-        return problems
+        if problems:
+            raise ArgumentError.listing("invalid settings", problems)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "Settings":

@@ -17,15 +17,14 @@ from itertools import chain
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, atomic, messages, outputs, zip_archive
-from bilm.io.lines import NotText, decode, decompressed, unify_line_ends
+from bilm.io import PathLike, outputs, zip_archive
+from bilm.io.lines import decode, decompressed, unify_line_ends
 
 _LOG = logging.getLogger(__name__)
 
 BOS, EOS, UNK = "<S>", "</S>", "<UNK>"
 SPECIAL_TOKENS = (BOS, EOS, UNK)
 SKIPPED_LINE = "!!!MAXTERMID"
-EMPTY = f"the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}"
 
 
 def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
@@ -39,13 +38,7 @@ def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
     Raises:
         VocabularyError: the file is damaged or empty, is not UTF-8, or fails the validation.
     """
-    try:
-        text = decode(vocabulary_bytes(data, name), name)
-    except NotText as problem:
-        raise VocabularyError(str(problem)) from None
-    if not text:
-        raise VocabularyError(f"{name}: {EMPTY}")
-    lines = split_lines(text)
+    lines = _vocabulary_lines(data, name)
     if validate:
         for finding in _check_marks(lines):
             if finding.severity is Severity.ERROR:
@@ -55,51 +48,33 @@ def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
     return [word for word in map(str.strip, lines) if word != SKIPPED_LINE]
 
 
-def vocabulary_bytes(data: bytes, name: str) -> bytes:
-    r"""Return the content of a vocabulary file decompressed, with line ends converted to ``\n``.
+def _vocabulary_lines(data: bytes, name: str) -> list[str]:
+    """Return the lines of a vocabulary file.
 
     Raises:
-        VocabularyError: the compressed data is damaged, or expands to more than a vocabulary can have.
+        VocabularyError: the compressed data is damaged, or expands to more than a vocabulary can have; or the
+            file is empty or not UTF-8.
     """
     most = zip_archive.most_expanded(len(data))
     try:
         with decompressed(io.BytesIO(data), name) as stream:
-            data = stream.read(most + 1)
+            content = stream.read(most + 1)
+        text = decode(unify_line_ends(content[:most]), name)
     except DataError as error:
         raise VocabularyError(str(error)) from error
-    if len(data) > most:
+    if len(content) > most:
         raise VocabularyError(f"{name}: decompresses to more than {most:,} bytes; this is not a vocabulary")
-    return unify_line_ends(data)
-
-
-def split_lines(text: str) -> list[str]:
-    r"""Split text at ``\n`` only."""
+    if not text:
+        raise VocabularyError(f"{name}: the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}")
     return text.removesuffix("\n").split("\n")
-
-
-def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
-    """Write a vocabulary file atomically.
-
-    Args:
-        words: words in id order, with the special tokens.
-        path: the file, which is replaced if it exists.
-
-    Raises:
-        VocabularyError: a word could not be read back unchanged (it is empty, contains whitespace or is not
-            Unicode text), or the file cannot be written.
-        DataError: `path` is not a file, or is a dangling symlink.
-    """
-    data = vocabulary_text(words, path)
-    failures = messages.os_errors_as(VocabularyError, f"{path}: cannot be written")
-    with failures, atomic.writing(path) as (temporary,):
-        temporary.write_bytes(data)
 
 
 def vocabulary_text(words: Iterable[str], path: PathLike) -> bytes:
     """Return the content of a vocabulary file; `path` is its name in errors.
 
     Raises:
-        VocabularyError: a word could not be read back unchanged.
+        VocabularyError: a word could not be read back unchanged: it is empty, contains whitespace or is not
+            Unicode text.
     """
     words = list(words)
     for word in words:
@@ -215,20 +190,12 @@ def check_vocabulary(
         All findings about the file, then about the corpus.
 
     Raises:
-        VocabularyError: the file is missing or not readable.
+        VocabularyError: the file is missing, not readable, empty or not UTF-8.
         DataError: from reading the sentences.
     """
-    data = vocabulary_bytes(outputs.read_file(path, VocabularyError, or_pipe=True), os.fspath(path))
-    findings = []
-    try:
-        text = decode(data, "")
-    except NotText as problem:
-        findings.append(Finding(Severity.ERROR, problem.line, problem.message))
-        text = data.decode("utf-8-sig", "replace")
-    if not text:
-        return [Finding(Severity.ERROR, None, EMPTY)]
-    lines = split_lines(text)
-    findings += [*_check_marks(lines), *_check_rows(lines), *_check_words(lines, max_word_length)]
+    data = outputs.read_file(path, VocabularyError, or_pipe=True)
+    lines = _vocabulary_lines(data, os.fspath(path))
+    findings = [*_check_marks(lines), *_check_rows(lines), *_check_words(lines, max_word_length)]
     return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 
 

@@ -17,7 +17,7 @@ import bilm
 from bilm.io.run_files import METRICS_FILE
 from bilm.io.shards import find_files
 from bilm.run_directory.records import Metrics, read_metrics
-from bilm.vocabulary.vocabulary_file import write_vocabulary
+from bilm.vocabulary.vocabulary_file import vocabulary_text
 from tests.benchmarks.text import benchmark_text, set_flag, text_flag, words_of
 
 
@@ -35,7 +35,7 @@ def main(recipes, changes, batch_size, steps, text, heldout) -> None:
         directory = Path(name)
         train = find_files([text or benchmark_text(directory)])
         common["heldout_prefix"] = find_files([heldout or benchmark_text(directory, "valid")])
-        write_vocabulary(words_of(train), directory / "vocab.txt")
+        (directory / "vocab.txt").write_bytes(vocabulary_text(words_of(train), "vocab.txt"))
         for recipe in recipes:
             files = (train, directory / "vocab.txt", directory / recipe)
             common["recipe"] = recipe

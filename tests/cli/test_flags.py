@@ -91,7 +91,6 @@ def test_spans_of_time():
     [
         pytest.param("--n-epochs", "9" * 5000, "is not a valid integer", id="many-digits"),
         pytest.param("--max-time", "9" * 5000 + "d", "is not a time such as 90m", id="time"),
-        pytest.param("--save-dir", "bad\udcff", r"'bad\udcff' is not UTF-8", id="bytes"),
         pytest.param("--set", "lstm.dim", "'lstm.dim' is not KEY=VALUE", id="no-value"),
         pytest.param("--se" + "e" * 5000, "1", "No such option", id="flag"),
         pytest.param("--optimizer", "\x1b[2J", r"'\x1b[2J' is not one of 'adagrad'", id="control-characters"),
@@ -161,17 +160,12 @@ def test_completion_scripts():
     "words",
     [
         ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "--resume"),
-        ("train", "--train-prefix", "--vocab-file", VOCAB, "--save-dir", "run"),
-        ("restart", "--train-prefix", TRAIN, "--checkpoint", "--save_to", "to", "--save-dir", "run"),
         ("vocab", "build", "--outfile", "--overwrite", "--train-prefix", TRAIN),
-        ("embed", "--help", TRAIN, "out.hdf5", "--ray", "--overwrite"),
     ],
-    ids=["directory", "text", "checkpoint", "subcommand", "address"],
+    ids=["directory", "subcommand"],
 )
-def test_flag_is_refused_as_value(words, tmp_path, monkeypatch):
+def test_flag_is_refused_as_file(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = refuse(*words, status=2)
-    assert re.fullmatch(
-        r"Option '--\S+' requires an argument, and --\S+ is an option; is a variable unset\?", message
-    )
+    assert re.search(r": --(resume|overwrite) is an option; is a variable unset\?", message)
     assert list(tmp_path.iterdir()) == []

@@ -1,13 +1,11 @@
 """Connecting to Ray, and the workers there is room for."""
 
-import pickle
 import socket
 import sys
 
 import pytest
 
 from bilm.errors import DataError, OptionsError, ProcessError
-from bilm.io.lines import NotText, _not_text
 from tests.helpers import GOLDEN, VOCAB, refuse
 
 ray = pytest.importorskip("ray")
@@ -75,15 +73,6 @@ def test_worker_errors_are_unwrapped():
         with pytest.raises(DataError) as found, errors_of_workers():
             raise error
         assert type(found.value) is DataError and str(found.value) == "a.txt: line 2"
-    not_text = pickle.loads(pickle.dumps(_not_text("a.txt", 2, "not UTF-8")))
-    wrapped = ray.exceptions.RayTaskError("f", "traceback", not_text)
-    not_text.args = (f"{not_text} (worker 1){advice}",)
-    with (
-        pytest.raises(NotText, match=r"a.txt: line 2: not UTF-8 \(worker 1\)$") as found,
-        errors_of_workers(),
-    ):
-        raise wrapped
-    assert (found.value.line, found.value.message) == (2, "not UTF-8")
     with pytest.raises(ProcessError, match="^Ray: System error: lost"), errors_of_workers():
         raise ray.exceptions.RaySystemError("lost")
     with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():

@@ -273,7 +273,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
-@click.option("--saved-model", "directory", type=flags.DIRECTORY, required=True, help="Directory to write.")
+@click.option("--saved-model", "directory", type=flags.FILE, required=True, help="Directory to write.")
 @flags.embedding_model
 @flags.overwrite
 def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | None, overwrite: bool) -> None:

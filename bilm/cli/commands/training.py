@@ -263,7 +263,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(required=True)
-@click.option("--save-dir", type=flags.DIRECTORY, required=True, help="Run directory to write.")
+@click.option("--save-dir", type=flags.FILE, required=True, help="Run directory to write.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
 )
@@ -281,7 +281,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 )
 @click.option(
     "--corpus",
-    type=flags.DIRECTORY,
+    type=flags.FILE,
     is_eager=True,
     callback=_read_corpus,
     help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
@@ -318,7 +318,7 @@ def train(config: Path | None, corpus: Path | None, **arguments: Any) -> reporte
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(required=False)
 @flags.any_model
-@click.option("--save-to", type=flags.DIRECTORY, help="New run directory; the old one is not changed.")
+@click.option("--save-to", type=flags.FILE, help="New run directory; the old one is not changed.")
 @click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")
 @click.option(
     "--old-vocab-file",

@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 
 from bilm.cli import flags
-from bilm.cli.group import CommandGroup
 from bilm.errors import DataError
 from bilm.io import atomic, is_url, messages, outputs
 
 
-@click.group(cls=CommandGroup)
+@click.group()
 def vocab() -> None:
     """Build and check vocabularies."""
 
