@@ -27,6 +27,7 @@ def train(
     tf_save_dir: PathLike,
     tf_log_dir: PathLike | None = None,
     restart_ckpt_file: PathLike | None = None,
+    *others: object,
     **settings: Any,  # noqa: ANN401 - see `bilm.train`
 ) -> TrainingResult:
     """Train a model like bilm-tf's function: with Adagrad, its softmax start and its dropout masks.
@@ -40,12 +41,17 @@ def train(
         tf_log_dir: the same; TensorBoard's files are in the run directory.
         restart_ckpt_file: checkpoint to continue from, ``DIRECTORY/model.ckpt-N``, or a directory for its
             newest, with the options that differ from its run's.
+        *others: refused; the heldout text of some copies of bilm-tf is ``heldout_prefix``.
         **settings: further arguments of `bilm.train` and `bilm.restart`, such as ``heldout_prefix``.
 
     Raises:
         ArgumentError: `data` does not fit the options, or its class changes how text is read.
         BilmError: as `bilm.train` and `bilm.restart`.
     """
+    if others:
+        raise ArgumentError("`train` takes six arguments by place; a heldout text is heldout_prefix=FILES")
+    if n_gpus < 1:
+        raise ArgumentError(f"`n_gpus` is {n_gpus}; give 1 for a CPU")
     save_dir = Path(tf_save_dir).resolve()
     if tf_log_dir is not None and Path(tf_log_dir).resolve() != save_dir:
         if Path(f"{tf_log_dir}.index").is_file():

@@ -420,8 +420,12 @@ def test_bilm_tf_calls_refuse_wrong_arguments(tmp_path):
         ),
         (lambda: training.test(options, CHAR / "final" / "weights", text), "'weights'"),
         (lambda: train(options, bare, 1, tmp_path), "its vocabulary has no file"),
-        (lambda: train(options, data, 0, tmp_path), "`n_gpus`: must be at least 1, got 0"),
+        (lambda: train(options, data, 0, tmp_path), "`n_gpus` is 0; give 1 for a CPU"),
         (lambda: train(options, data, 1, tmp_path, checkpoint), "ckpt-12; name it restart_ckpt_file="),
+        (
+            lambda: train(options, data, 1, tmp_path, tmp_path, None, data),
+            "`train` takes six arguments by place; a heldout text is heldout_prefix=FILES",
+        ),
         (lambda: train(data, options, 1, tmp_path), "`options` is .*; it must be a dictionary"),
     ):
         with pytest.raises(OptionsError, match=message):
