@@ -154,7 +154,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
         pytest.param(
             ("--set", "max_steps=5"),
-            "'max_steps': unrecognised option",
+            "'max_steps': unrecognised option; give the argument --max",
             1,
             id="argument",
         ),

@@ -199,6 +199,7 @@ def test_values_by_dotted_key():
         ("optimizer_type", ", did you mean optimizer?"),
         ("dro", ""),
         ("comment", ""),
+        *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
     ],
 )
 def test_unknown_key_has_a_hint(key, hint):
