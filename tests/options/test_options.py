@@ -13,6 +13,8 @@ from bilm.errors import OptionsError
 from bilm.io.json_objects import parse_json
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Optimizer, Options
 from bilm.options.options_file import choose_options, load_inference_options, load_options, toml_lines
+from bilm.options.parameters import parameters
+from bilm.runs.settings import TrainingSettings
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
