@@ -168,7 +168,7 @@ class RunDirectory:
             CheckpointError: there is no checkpoint, or all are damaged.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self._settled(lambda: self._newest_whole(() if read else None))
+        return self._settled(lambda: self._newest_whole(None if read else ()))
 
     @checked
     def choose(self, which: str | int) -> CheckpointFile:
@@ -197,7 +197,7 @@ class RunDirectory:
         def find() -> CheckpointFile:
             if which != "best":
                 return self._checked(named, weights)
-            best = state.best_step(self._newest_whole(()))
+            best = state.best_step(self._newest_whole(None))
             if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
             return self._checked(self.index.prefix(best), weights)
@@ -215,14 +215,14 @@ class RunDirectory:
                     raise
         return find()
 
-    def _newest_whole(self, keep: Collection[str] | None) -> CheckpointFile:
-        """Find the newest checkpoint that can be read, and keep arrays of it; with None, nothing is read."""
+    def _newest_whole(self, tensors: Collection[str] | None) -> CheckpointFile:
+        """Find the newest checkpoint from which these tensors, or with None all, can be read."""
         problem, before = None, self.index.state()
         ways: list[Callable[[], Path]] = [self.index.newest]
         ways += [partial(self.index.prefix, step) for step in reversed(self.index.steps())]
         for find in ways:
             try:
-                checkpoint = self._checked(find(), keep)
+                checkpoint = self._checked(find(), tensors)
             except CheckpointError as error:
                 problem = problem or error
                 continue
@@ -233,11 +233,13 @@ class RunDirectory:
             return checkpoint
         raise problem or CheckpointError(f"{self.path}: no checkpoint yet")
 
-    def _checked(self, prefix: Path, keep: Collection[str] | None) -> CheckpointFile:
+    def _checked(self, prefix: Path, tensors: Collection[str] | None) -> CheckpointFile:
         checkpoint = CheckpointFile(prefix)
         checkpoint.check(self.names)
-        if keep is not None:
-            checkpoint.verify(keep)
+        if tensors is None:
+            checkpoint.verify()
+        else:
+            checkpoint.keep(tensors)
         return checkpoint
 
     @checked
@@ -391,6 +393,7 @@ class RunModel(distribution.StoredModel):
         if not files.CheckpointIndex(path).exists():
             return None
         model = cls(path)
+        model.checkpoint = model.run.latest()  # resuming needs all of it
         record = state.recorded(model.checkpoint)
         writer = record and record.section("settings").take("command", str, None)
         if writer == command or (record and writer is None):

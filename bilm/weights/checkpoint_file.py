@@ -9,14 +9,14 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import CheckpointError
+from bilm.errors import CheckpointError, WeightsError
 from bilm.io import atomic, messages, outputs
 from bilm.weights.arrays import Arrays, Shapes, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName, hdf5_name
@@ -103,8 +103,13 @@ class CheckpointFile:
             WeightsError: variables are missing, misshapen or unexpected; the message names them.
         """
         expected = {name.tf1 + suffix: name.shape for name in names}
-        stored = {name: tuple(tensor.shape) for name, tensor in self._of_model(suffix).items()}
-        check_shapes(stored, expected, self.prefix)
+        stored = self._of_model(suffix)
+        check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
+        for name, tensor in stored.items():
+            if not tensor.dtype.is_floating:
+                raise WeightsError(
+                    f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
+                )
 
     @property
     def shapes(self) -> Shapes:
@@ -162,22 +167,21 @@ class CheckpointFile:
         """Return the shape of an array; None if it is missing."""
         return tuple(self._tensors[name].shape) if name in self._tensors else None
 
-    def verify(self, keep: Collection[str] = ()) -> None:
+    def verify(self) -> None:
         """Read everything once, to compare the checksums.
-
-        Args:
-            keep: arrays to keep until they are first asked for.
 
         Raises:
             CheckpointError: the checkpoint is damaged or has weights that are not finite.
         """
-        kept = {}
         for name, tensor in self._tensors.items():
-            is_weight = name.startswith(_VARIABLES) and tensor.dtype.is_floating
-            array = self._read(name) if is_weight else self.extra(name)
-            if name in keep:
-                kept[name] = array
-        self._kept = kept
+            if name.startswith(_VARIABLES) and tensor.dtype.is_floating:
+                self._read(name)
+            else:
+                self.extra(name)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Read arrays of weights, as `verify`, and keep each until it is first asked for."""
+        self._kept = {name: self._read(name) for name in names}
 
     def _read(self, name: str) -> np.ndarray:
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)
