@@ -98,7 +98,7 @@ def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.
             ids = keras.ops.convert_to_tensor(np.asarray(batcher.batch_sentences(batch), np.int32))
             mask = inference.token_mask(ids)
             words = encoder.char_cnn(keras.ops.where(ids > 0, ids - 1, 260)) * mask[..., None]
-            layers = inference.run_sentences(encoder, words, inference.count_tokens(mask)).layers
+            layers, _ = inference.run_sentences(encoder, words, inference.count_tokens(mask))
             for rows, words in zip(keras.ops.convert_to_numpy(layers), batch, strict=True):
                 yield rows[:, 1 : 1 + len(words)]
 
