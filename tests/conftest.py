@@ -24,9 +24,10 @@ gc.set_threshold(100_000, 20, 20)
 @pytest.fixture(scope="session", autouse=True)
 def _products_are_float32() -> None:
     """On a GPU too, as in the commands."""
-    import tensorflow as tf
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        import tensorflow as tf
 
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+        tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -298,7 +298,7 @@ def test_require_room_refuses_foreign_files(tmp_path, name):
             require_replaceable(tmp_path, overwrite, WANTED)
 
 
-def test_require_room_ignores_other_files(tmp_path):
+def test_require_replaceable_ignores_other_files(tmp_path):
     for name in ("notes.txt", "events.out.tfevents.1.host.v2", "model.ckpt-x", "vocab.txt.gz"):
         (tmp_path / name).touch()
     assert require_replaceable(tmp_path, False, WANTED) == set()
