@@ -147,7 +147,7 @@ class TrainingSettings:
 
 
 class TrainingArguments(TypedDict, total=False):
-    """Keyword arguments of `bilm.train` and `bilm.restart` for `TrainingSettings.of`; None for a default."""
+    """Keyword arguments for `TrainingSettings.from_arguments`; None for a default."""
 
     n_epochs: int | None
     batch_size: int | None
@@ -186,7 +186,7 @@ HYPER_PARAMETERS = tuple(entry.name for entry in parameters(Options).values() if
 """Hyper-parameters that are keyword arguments; ``changes`` takes every key of ``options.json``."""
 
 ARGUMENTS = tuple(TrainingArguments.__annotations__)
-"""Names of the keyword arguments of `TrainingSettings.of`."""
+"""Names of the keyword arguments of `TrainingSettings.from_arguments`."""
 
 
 _PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
@@ -251,7 +251,7 @@ class Request:
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
         arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
-        settings: see `TrainingSettings.of`.
+        settings: see `TrainingSettings.from_arguments`.
         overwrite: true if a new run may replace an existing one.
         reporter: receives the progress of the call.
         should_stop: returns true to request a stop.
@@ -260,7 +260,7 @@ class Request:
 
     Raises:
         ArgumentError: arguments exclude each other.
-        OptionsError: as `TrainingSettings.of`, or the recipe is unknown.
+        OptionsError: as `TrainingSettings.from_arguments`, or the recipe is unknown.
     """
 
     def __init__(

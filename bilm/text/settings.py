@@ -1,6 +1,5 @@
 """Settings of `bilm prepare`, each described once."""
 
-import codecs
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -40,9 +39,10 @@ def language_problems(language: str) -> list[str]:
 def is_encoding(name: str) -> bool:
     """Return whether Python knows an encoding of text by this name."""
     try:
-        return codecs.lookup(name)._is_text_encoding
-    except LookupError:
+        "".encode(name)
+    except (LookupError, ValueError):  # unknown or not of text; not usable, or no name at all
         return False
+    return True
 
 
 @dataclasses.dataclass(frozen=True)

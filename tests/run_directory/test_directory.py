@@ -289,7 +289,7 @@ def test_writing_warns_without_locks(tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("name", ["options.json", "vocab.txt", "run.toml", "events.out.tfevents.1.bilm"])
-def test_require_room_refuses_foreign_files(tmp_path, name):
+def test_require_replaceable_refuses_foreign_files(tmp_path, name):
     (tmp_path / name).write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(
@@ -306,7 +306,7 @@ def test_require_replaceable_ignores_other_files(tmp_path):
     assert require_replaceable(tmp_path, False, WANTED) == {"vocab.txt"}
 
 
-def test_require_room_refuses_inputs_by_any_name(run_copy, tmp_path):
+def test_require_replaceable_refuses_inputs_by_any_name(run_copy, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run_copy / "options.json")
     with pytest.raises(CheckpointError, match="options.json: is an input of this command, or"):
@@ -317,7 +317,7 @@ def test_require_room_refuses_inputs_by_any_name(run_copy, tmp_path):
     assert require_replaceable(run_copy, True, same) == set()
 
 
-def test_require_room_allows_unsaved_run(run_copy):
+def test_require_replaceable_allows_unsaved_run(run_copy):
     (run_copy / "checkpoint").unlink()
     with pytest.raises(CheckpointError, match="already holds a run"):
         require_replaceable(run_copy, False, WANTED)
@@ -334,7 +334,7 @@ def test_damaged_mark_spares_vocabulary(run_copy):
     assert require_replaceable(run_copy, True, same) == {"vocab.txt"}
 
 
-def test_require_room_refuses_unmarked_run(run_copy):
+def test_require_replaceable_refuses_unmarked_run(run_copy):
     (run_copy / MARK_FILE).unlink()
     with pytest.raises(CheckpointError, match="already holds a run; continue it with .* or remove it"):
         require_replaceable(run_copy, True, WANTED)
