@@ -76,11 +76,12 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         "files": files,
     }
     where = run.vocabulary_file.name if run.vocabulary_file.is_file() else "not in the directory"
+    form = f", normal form {options.unicode_form}" if options.unicode_form else ""
     sampled = f"{options.n_negative_samples_batch:,} classes sampled"
     lines = [
         f"{path}: run directory, {len(files)} files, {messages.size_of(sum(files.values()))}",
         *_architecture(facts["parts"], options),
-        f"vocabulary: {options.n_tokens_vocab:,} words, {where}",
+        f"vocabulary: {options.n_tokens_vocab:,} words, {where}" + form,
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
         f"{sampled if options.use_sampling else 'full softmax'}, "
         f"{options.optimizer.value} {options.step_size:g}, dropout {options.dropout:g}",

@@ -15,7 +15,8 @@ class Batcher:
     """Converts sentences to character ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: any vocabulary or its file; may be None, since character ids do not depend on it.
+        lm_vocab_file: any vocabulary or its file; may be None, since character ids do not depend on it. The
+            normal form of a `Vocabulary` is that of the words.
         max_token_length: characters of a word, including the two word marks.
 
     Raises:
@@ -38,6 +39,7 @@ class Batcher:
         if width != max_token_length:
             raise VocabularyError(f"the vocabulary has {width} characters per word, not {max_token_length}")
         self._vocab = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_token_length)
+        self._vocab.unicode_form = getattr(lm_vocab_file, "unicode_form", None)
 
     def batch_sentences(self, sentences: Iterable[Iterable[str]]) -> np.ndarray:
         """Return the character ids of sentences with ``<S>`` and ``</S>``.
@@ -100,13 +102,16 @@ class TokenBatcher:
 
 
 @checked
-def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -> np.ndarray:
+def batch_to_ids(
+    sentences: Iterable[Iterable[str]], max_characters: int = 50, unicode_form: str | None = None
+) -> np.ndarray:
     """Return the character ids of sentences without sentence marks, as AllenNLP's function of this name.
 
     Args:
         sentences: words of each sentence; a sentence may be empty.
         max_characters: characters of a word, including the two word marks: the model's
             ``max_characters_per_token``, 50 in all published models.
+        unicode_form: normal form of the words, the model's ``unicode_form``; None in all published models.
 
     Returns:
         int64 (n sentences, longest, max_characters): character ids + 1, 0 for padding.
@@ -119,7 +124,9 @@ def batch_to_ids(sentences: Iterable[Iterable[str]], max_characters: int = 50) -
         (2, 3, 50)
     """
     batch = words_of_all(sentences)
-    marked = Batcher(None, max_characters).batch_sentences(batch)
+    vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_characters)
+    vocabulary.unicode_form = unicode_form
+    marked = Batcher(vocabulary, max_characters).batch_sentences(batch)
     ids = np.ascontiguousarray(marked[:, 1:-1])
     for row, words in zip(ids, batch, strict=True):
         row[len(words) :] = 0  # removes </S>

@@ -121,10 +121,12 @@ def count_corpus(
         DataError: as `read_lines`; or the files contain no words.
         VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
     """
+    form = vocabulary.unicode_form
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
     n_blank = n_sentences = n_characters = 0
     heldout_words: Counter[int] = Counter()  # words of each distinct sentence, by its hash
     for line in chain.from_iterable(map(read_lines, heldout)):
+        line = line if form is None else form.of_text(line)
         heldout_words[hash(line.strip())] += len(line.split())
     shared: set[int] = set()
     shards: list[Shard] = []
@@ -132,7 +134,8 @@ def count_corpus(
     n_long, longest = 0, (0, "")
     for path in files:
         n_before = n_sentences + n_blank
-        for text in text_blocks(path, shards.append):
+        for block in text_blocks(path, shards.append):
+            text = block if form is None else form.of_text(block)
             lines, words = text.removesuffix("\n").split("\n"), text.split()
             sample += lines[: _SAMPLE_LINES - len(sample)]
             sentences = [*map(str.strip, lines)]

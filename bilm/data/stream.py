@@ -115,7 +115,7 @@ class Sentences:
             character-level vocabulary, otherwise the id of ``<UNK>``.
         starts: int64 (n sentences,), index in `ids` at which each sentence starts, in any order.
         ends: int64 (n sentences,), index at which it ends.
-        oov: distinct out-of-vocabulary words.
+        oov: distinct out-of-vocabulary words, in the vocabulary's normal form.
     """
 
     ids: np.ndarray
@@ -211,7 +211,8 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
     if not isinstance(vocab, UnicodeCharsVocabulary):
         ids[outside] = unk
     else:
-        ids[outside] = [vocab.size + oov.setdefault(tokens[k], len(oov)) for k in outside.tolist()]
+        words = vocab.in_form([tokens[k] for k in outside.tolist()])
+        ids[outside] = [vocab.size + oov.setdefault(word, len(oov)) for word in words]
     return ids
 
 

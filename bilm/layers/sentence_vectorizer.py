@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import backend, keras
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.lines import WHITE_SPACE
+from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, mark_row
 from bilm.vocabulary.vocabulary_file import BOS, EOS
 
@@ -52,6 +54,8 @@ class SentenceVectorizer(keras.layers.Layer):
     Args:
         max_characters: characters per word, the two word marks included; the model's
             ``max_characters_per_token``.
+        unicode_form: normal form of the words, the model's ``unicode_form``; None to take them as they are.
+            Python normalises the strings, so a saved graph with a form runs only where bilm is.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
@@ -62,12 +66,13 @@ class SentenceVectorizer(keras.layers.Layer):
         TensorShape([2, 2, 50])
     """
 
-    def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, max_characters: int = 50, unicode_form: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(**kwargs)
         require_positive(max_characters=max_characters)
         if max_characters < 3:
             raise OptionsError(f"max_characters is {max_characters}; it must be at least 3")
         self.max_characters = int(max_characters)  # NumPy's integers cannot be saved
+        self.unicode_form = None if unicode_form is None else UnicodeForm(unicode_form)
         self.supports_jit = False
 
     def __call__(self, sentences: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -106,8 +111,17 @@ class SentenceVectorizer(keras.layers.Layer):
             int32 (batch, words, max_characters): character ids + 1, 0 for padding, without sentence
             marks, like the result of `bilm.data.batcher.batch_to_ids`.
         """
-        words, lengths = split_sentences(tf.reshape(sentences, [-1]))
+        sentences = tf.reshape(sentences, [-1])
+        if self.unicode_form is not None:
+            sentences = tf.numpy_function(self._in_form, [sentences], tf.string, stateful=False)
+            sentences.set_shape([None])
+        words, lengths = split_sentences(sentences)
         return ids_of_words(words, lengths, self.max_characters)
+
+    def _in_form(self, sentences: np.ndarray) -> np.ndarray:
+        form: Any = self.unicode_form
+        texts = (form.of_text(sentence.decode("utf-8", "replace")) for sentence in sentences)
+        return np.array([text.encode() for text in texts], object)
 
     def compute_output_spec(self, sentences: keras.KerasTensor) -> keras.KerasTensor:
         """Return the shape and dtype of the ids."""
@@ -115,4 +129,5 @@ class SentenceVectorizer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return super().get_config() | {"max_characters": self.max_characters}
+        form = self.unicode_form and self.unicode_form.value
+        return super().get_config() | {"max_characters": self.max_characters, "unicode_form": form}

@@ -295,6 +295,7 @@ class WordVectors:
         if vocabulary is None:
             width = require_characters(encoder.options).max_characters_per_token
             vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, width)
+            vocabulary.unicode_form = encoder.options.unicode_form
         self._encoder = encoder
         self._vocabulary = vocabulary
         encode = partial(backend.encode_in_parts, encoder.char_cnn)

@@ -20,6 +20,7 @@ from bilm.options.parameters import (
     Precision,
     Recipe,
     SoftmaxBiasInit,
+    UnicodeForm,
     flag,
     parameter,
 )
@@ -194,6 +195,11 @@ class Options(_Checked):
         None,
         "size of the vocabulary, read from the vocabulary file; a number in a file of options is ignored",
     )
+    unicode_form: UnicodeForm | None = parameter(
+        None,
+        "Unicode's normal form, which words are brought to; `null` to take texts as they are, as bilm-tf. A "
+        "new model takes the form that all words of its vocabulary have",
+    )
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
@@ -353,12 +359,12 @@ class Options(_Checked):
         values: dict[str, Any] = {
             field.name: _plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
-            if field.name not in ("lstm", "char_cnn")
+            if field.name not in ("lstm", "char_cnn", "unicode_form")
         }
         values["learning_rate"] = self.step_size  # a number, as bilm-tf reads it
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
-        return values | self._architecture_json(n_characters=261)
+        return values | self._network_json(n_characters=261)
 
     def to_inference_json(self) -> dict[str, Any]:
         """Return the object of dumped weights' ``options.json``: 262 characters, as in AllenNLP and bilm-tf.
@@ -366,13 +372,15 @@ class Options(_Checked):
         They read bidirectional models only. A model of one direction adds ``"bidirectional": false``, which
         `bilm.options.options_file.load_inference_options` reads.
         """
-        values = self._architecture_json(n_characters=262)
+        values = self._network_json(n_characters=262)
         return values if self.bidirectional else values | {"bidirectional": False}
 
-    def _architecture_json(self, n_characters: int) -> dict[str, Any]:
+    def _network_json(self, n_characters: int) -> dict[str, Any]:
         values: dict[str, Any] = {"lstm": dataclasses.asdict(self.lstm)}
         if self.char_cnn is not None:
             values["char_cnn"] = self.char_cnn.to_json(n_characters)
+        if self.unicode_form is not None:
+            values["unicode_form"] = self.unicode_form.value
         return values
 
     def with_values(self, changes: Mapping[str, Any]) -> "Options":

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import re
+import unicodedata
 from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -113,6 +114,34 @@ class SoftmaxBiasInit(Choice):
 
     UNIGRAM = "unigram"
     ZEROS = "zeros"
+
+
+class UnicodeForm(Choice):
+    """Unicode's normal forms of text."""
+
+    NFC = "NFC"
+    NFD = "NFD"
+    NFKC = "NFKC"
+
+    def is_of(self, text: str) -> bool:
+        """Return true if a text, and so each part of it, has the form."""
+        return unicodedata.is_normalized(self._literal, text)
+
+    def of_text(self, text: str) -> str:
+        """Return a text in the form; the words of a line stay as many."""
+        if self.is_of(text):
+            return text
+        if self is UnicodeForm.NFKC:
+            return re.sub(r"\S+", lambda word: self.of_word(word[0]), text)
+        return unicodedata.normalize(self._literal, text)
+
+    def of_word(self, word: str) -> str:
+        """Return a word in the form, without the spaces that NFKC puts before single accents."""
+        return "".join(unicodedata.normalize(self._literal, word).split())
+
+    @property
+    def _literal(self) -> Any:
+        return self.value  # one of four literals for mypy
 
 
 class Optimizer(Choice):

@@ -64,6 +64,7 @@ An ELMo: a bidirectional language model. It gives each word of a sentence vector
 | licence | {about["license"] or "not stated"} |
 | parameters | {n_parameters:,}, {"with" if with_softmax else "without"} the softmax |
 | words | {n_words:,}, in `vocab.txt` |
+| normal form | {"words as they are" if options.unicode_form is None else f"Unicode {options.unicode_form}"} |
 | input | {"words" if options.char_cnn is None else "characters"} |
 | directions | {"forward and backward" if options.bidirectional else "forward"} |
 | LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |

@@ -72,6 +72,9 @@ def run(
     with _alone(request.kind) as held:
         interrupted = _opened(request, vocabulary, writes, inputs, held)
         begun = None if interrupted is None else interrupted.run_state.plan
+        if begun is not None and "unicode_form" not in request.settings.values:
+            options = dataclasses.replace(options, unicode_form=begun.options.unicode_form)
+        vocabulary.unicode_form = options.unicode_form
         if worker.n_workers > 1:
             reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
         strategy = worker.strategy(request.settings.n_gpus)

@@ -8,6 +8,7 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json_objects
 from bilm.options import Options, parameters, recipes
 from bilm.options.options_file import choose_options
+from bilm.options.parameters import Recipe
 from bilm.run_directory.directory import FIXED, RunModel
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.prepare import run
@@ -95,6 +96,8 @@ def train(
             f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
             f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
         )
+    if request.recipe not in (None, Recipe.BILM_TF) and "unicode_form" not in request.settings.values:
+        chosen = dataclasses.replace(chosen, unicode_form=vocabulary.form_of_words)
     return run(request, dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size), vocabulary)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
+from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
@@ -71,9 +72,13 @@ class Vocabulary:
             id order, as in `from_words`.
         validate_file: refuse missing sentence marks, and warn of repeated words and blank lines.
 
+    A word that the file lacks is looked up in its normal form, if the vocabulary has one.
+
     Attributes:
         filename: the file, as it was named; None without one.
         words: the words in id order; must not be modified.
+        unicode_form: Unicode's normal form of the words; None to take texts as they are, as bilm-tf. Setting
+            it raises a `VocabularyError` unless all words have it.
         bos: id of ``<S>``, -1 if the file has none.
         eos: id of ``</S>``, -1 if the file has none.
         unk: id of ``<UNK>``, -1 if the file has none.
@@ -101,6 +106,7 @@ class Vocabulary:
             data = outputs.read_file(filename, VocabularyError, or_pipe=True)
             words = vocabulary_words(data, self.filename, validate_file)
         self.words: Sequence[str] = words
+        self._form: UnicodeForm | None = None
         self._ids = dict(zip(words, range(len(words)), strict=True))
         self.bos, self.eos, self.unk = (self._ids.get(token, -1) for token in SPECIAL_TOKENS)
 
@@ -114,9 +120,39 @@ class Vocabulary:
         """Number of ids."""
         return len(self.words)
 
+    @property
+    def unicode_form(self) -> UnicodeForm | None:
+        """Unicode's normal form of the words, see the class."""
+        return self._form
+
+    @unicode_form.setter
+    def unicode_form(self, form: str | None) -> None:
+        form = None if form is None else UnicodeForm(form)
+        if form is not None and not form.is_of(" ".join(self.words)):
+            number, word = next((k, word) for k, word in enumerate(self.words) if not form.is_of(word))
+            raise VocabularyError(
+                f"{self.filename or 'the vocabulary'}: {word!r:.80}, id {number}, is not in {form}, which "
+                f"unicode_form asks for; `bilm vocab build --form {form}` writes words in it"
+            )
+        self._form = form
+
+    @property
+    def form_of_words(self) -> UnicodeForm | None:
+        """Normal form that all words have: NFC, else NFD, else None."""
+        text = " ".join(self.words)
+        return next((form for form in (UnicodeForm.NFC, UnicodeForm.NFD) if form.is_of(text)), None)
+
+    def in_form(self, words: Sequence[str]) -> Sequence[str]:
+        """Return words in the vocabulary's normal form."""
+        form = self._form
+        if form is None or form.is_of(" ".join(words)):
+            return words
+        return [form.of_word(word) for word in words]
+
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, or `unk` if it is not in the vocabulary."""
-        return self._ids.get(word, self.unk)
+        number = int(self.lookup((word,))[0])
+        return self.unk if number < 0 else number
 
     def require_marks(self) -> None:
         """Raise a `VocabularyError` unless the vocabulary has both sentence marks."""
@@ -141,7 +177,13 @@ class Vocabulary:
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """Return int32 ids (n words,), -1 for words that are not in the vocabulary."""
-        return np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
+        ids = np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
+        if self._form is not None:  # what was found is in the form
+            outside = np.flatnonzero(ids < 0)
+            ids[outside] = [
+                self._ids.get(word, -1) for word in self.in_form([words[k] for k in outside.tolist()])
+            ]
+        return ids
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
         """Return int32 ids (n words,), `unk` for words that are not in the vocabulary.
@@ -257,7 +299,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     def pack(self, words: Sequence[str]) -> PackedWords:
         """Prepare words for several calls of `character_lengths` and `character_rows`."""
-        return PackedWords(words, self.max_word_length)
+        return PackedWords(self.in_form(words), self.max_word_length)
 
     def character_lengths(
         self, word_ids: np.ndarray, extra_words: Sequence[str] | PackedWords = ()

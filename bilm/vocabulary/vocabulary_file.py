@@ -19,6 +19,7 @@ import numpy as np
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.io import PathLike, atomic, messages, outputs, zip_archive
 from bilm.io.lines import decode, decompressed, unify_line_ends
+from bilm.options.parameters import UnicodeForm
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class VocabularyCounts:
         n_tokens: words of the corpus, without sentence marks.
         n_types: distinct words of the corpus.
         coverage: fraction of the corpus's words that are in the vocabulary.
+        n_merged: words that became another word of the corpus in the normal form.
     """
 
     words: tuple[str, ...]
@@ -120,10 +122,15 @@ class VocabularyCounts:
     n_tokens: int
     n_types: int
     coverage: float
+    n_merged: int = 0
 
 
 def choose_words(
-    corpus: Counter[str], n_sentences: int, min_count: int = 1, max_size: int | None = None
+    corpus: Counter[str],
+    n_sentences: int,
+    min_count: int = 1,
+    max_size: int | None = None,
+    form: UnicodeForm | None = None,
 ) -> VocabularyCounts:
     """Choose the words of a vocabulary, by descending count, then by code point.
 
@@ -132,6 +139,7 @@ def choose_words(
         n_sentences: number of non-empty sentences.
         min_count: minimum number of occurrences of a word.
         max_size: maximum number of words, including the three special tokens.
+        form: Unicode's normal form of the words; None to leave them as they are.
 
     Raises:
         OptionsError: `min_count` is below 1 or `max_size` below 4.
@@ -149,6 +157,10 @@ def choose_words(
         raise OptionsError(f"max_size is {max_size}; it counts the 3 special tokens and must be at least 4")
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
+    n_before = len(corpus)
+    if form is not None:
+        for word in [word for word in corpus if not form.is_of(word)]:
+            corpus[form.of_word(word)] += corpus.pop(word)
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
@@ -164,6 +176,7 @@ def choose_words(
         n_tokens=n_tokens,
         n_types=n_types,
         coverage=covered / n_tokens,
+        n_merged=n_before - n_types,
     )
 
 

@@ -237,6 +237,7 @@ class StoredModel:
         vocabulary = self.vocabulary(width) if file is None else load_vocabulary(file, width)
         if vocabulary is None:
             raise ArgumentError(f"{self.path} holds no vocabulary; give `{argument}`")
+        vocabulary.unicode_form = self.options.unicode_form
         return vocabulary
 
     def own_vocabulary(

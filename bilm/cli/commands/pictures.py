@@ -9,6 +9,7 @@ import click
 from bilm.cli import flags, process
 from bilm.errors import DataError
 from bilm.io import messages, outputs
+from bilm.options.parameters import UnicodeForm
 
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
@@ -82,8 +83,9 @@ def neighbours(
 
     Each output line has the cosine similarity, the sentence number from 0, and the word in its context.
     """
-    words = sentence.split()
-    if word not in words:
+    words, same = sentence.split(), UnicodeForm.NFC.of_word
+    position = next((k for k, other in enumerate(words) if same(other) == same(word)), None)
+    if position is None:
         raise DataError(f"{word!r:.80} is not a word of the sentence {sentence!r:.80}")
     from bilm.analysis import pictures
 
@@ -102,7 +104,7 @@ def neighbours(
     by_layer = find_neighbours(
         embedder,
         words,
-        words.index(word),
+        position,
         flags.input_lines(corpus),
         n_neighbours=n_neighbours,
         same_word=same_word,

@@ -8,6 +8,7 @@ import click
 from bilm.cli import flags
 from bilm.errors import DataError
 from bilm.io import atomic, is_url, messages, outputs
+from bilm.options.parameters import UnicodeForm
 
 
 @click.group()
@@ -29,6 +30,13 @@ def vocab() -> None:
     type=flags.Integer(min=4),
     help="Maximum number of words, including the special ones.",
 )
+@click.option(
+    "--form",
+    type=flags.UNICODE_FORM,
+    metavar=flags.UNICODE_FORM.name,
+    default="NFC",
+    help="Unicode's normal form of the words; none to leave them as they are.",
+)
 @flags.overwrite
 @flags.on_ray
 def build(
@@ -36,6 +44,7 @@ def build(
     outfile: Path,
     min_count: int,
     max_size: int | None,
+    form: UnicodeForm | None,
     overwrite: bool,
     ray: "flags.Cluster | None",
 ) -> None:
@@ -61,10 +70,12 @@ def build(
             urls = jobs.text_files(train_prefix)
             outputs.refuse_inputs(outfile, [url for url in urls if not is_url(url)])
             counted, n_sentences, n_blank = jobs.count_words(urls, ray)
-        counts = choose_words(counted, n_sentences, min_count, max_size)
+        counts = choose_words(counted, n_sentences, min_count, max_size, form)
         temporary.write_bytes(vocabulary_text(counts.words, outfile))
     if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
         click.echo(f"warning: {describe_marks(n_marks)}", err=True)
+    if counts.n_merged:
+        click.echo(f"{form}: {counts.n_merged:,} words also occurred in another normal form", err=True)
     click.echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{describe_blank_lines(n_blank)}; "
         f"{len(counts.words):,} words written to {outfile}, covering {counts.coverage:.2%} of the tokens"
