@@ -19,7 +19,7 @@ from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
-from bilm.training.meter import Perplexities
+from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights import transfer
@@ -40,15 +40,22 @@ class Evaluation:
     Attributes:
         direction_losses: mean negative log-likelihood of each direction, in nats.
         n_tokens: targets scored in each direction.
+        known_losses: the same as `direction_losses`, of the targets other than ``<UNK>``.
     """
 
     direction_losses: tuple[float, ...]
     n_tokens: int
+    known_losses: tuple[float, ...]
 
     @property
     def perplexities(self) -> Perplexities:
         """Perplexities of the model and of each direction."""
         return Perplexities.from_losses(self.direction_losses)
+
+    @property
+    def known_perplexity(self) -> float:
+        """Perplexity of the targets other than ``<UNK>``, which is one very probable word."""
+        return perplexity(mean(self.known_losses))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,19 +200,27 @@ class Scorer:
             CheckpointError: the losses are not finite.
         """
         self._words.forget()
-        total, n_tokens = np.zeros(self.model.options.n_directions), 0
+        n_tokens, n_known = 0, 0
+        total, known = np.zeros((2, self.model.options.n_directions))
         least = _TEXT_TOKENS if n_rows is None else math.inf
         for chunk in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
-            for _, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
+            is_target_known = self._targets(text) != self.vocabulary.unk
+            for numbers, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
+                is_known = is_target_known[:, numbers]
                 total += losses.sum(axis=1, dtype=np.float64)
-                n_tokens += losses.shape[1]
+                known += losses.sum(axis=1, dtype=np.float64, where=is_known)
+                n_tokens, n_known = n_tokens + losses.shape[1], n_known + is_known.sum(axis=1)
                 on_tokens(n_tokens)
         if not n_tokens:
             raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
-        return Evaluation(tuple((total / n_tokens).tolist()), n_tokens)
+        means = (total / n_tokens).tolist(), (known / np.maximum(n_known, 1)).tolist()
+        return Evaluation(tuple(means[0]), n_tokens, tuple(means[1]))
+
+    def _targets(self, text: Sentences) -> np.ndarray:
+        return _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)[1]
 
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
@@ -215,7 +230,7 @@ class Scorer:
         Raises:
             CheckpointError: the losses are not finite.
         """
-        _, targets = _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)
+        targets = self._targets(text)
         for numbers, outputs in self.outputs(text, packing, is_one_batch):
             losses = self._compute_losses(outputs, targets[:, numbers]).numpy()
             if not np.isfinite(losses).all():

@@ -138,14 +138,13 @@ def read_shard(path: Path) -> Shard:
     return shards[0]
 
 
-def find_files(patterns: Iterable[str], below: bool = False) -> tuple[Path, ...]:
+def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     """Find the files that patterns match.
 
     Args:
-        patterns: a pattern is a file, a directory (its files except hidden ones, without subdirectories), or
-            a glob (``**`` crosses directories). The name of an existing file is not read as a glob, even if
-            it contains ``*?[``.
-        below: read directories, also those that globs match, with all below them, except what is hidden.
+        patterns: a pattern is a file, a directory, or a glob of these (``**`` crosses directories). Of a
+            directory, all files below it except hidden ones. The name of an existing file is not read as a
+            glob, even if it contains ``*?[``.
 
     Returns:
         The files, each once, in the order of the patterns and sorted within each pattern.
@@ -159,15 +158,8 @@ def find_files(patterns: Iterable[str], below: bool = False) -> tuple[Path, ...]
         if (run := part_of_a_run(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
-            if below:
-                paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
-                files = [file for path in paths for file in _files_below(path)]
-            elif path.is_dir():
-                files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
-            elif path.exists():
-                files = [path]
-            else:
-                files = [Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+            paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
+            files = [file for path in paths for file in _files_below(path)]
         if not files:
             raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
         found |= dict.fromkeys(sorted(files))
@@ -201,9 +193,7 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 @contextmanager
-def input_files(
-    patterns: Sequence[str], stream: BinaryIO | None = None, below: bool = False
-) -> Iterator[tuple[Path, ...]]:
+def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iterator[tuple[Path, ...]]:
     """Find the files of a text, with temporary copies in place of inputs that can be read only once.
 
     Such inputs are ``-``, which stands for standard input, and pipes: a shell's ``<(zcat text.gz)``,
@@ -214,7 +204,6 @@ def input_files(
     Args:
         patterns: as for `find_files`; ``-`` at most once.
         stream: standard input; read to its end if there is a ``-``, otherwise not at all.
-        below: as for `find_files`.
 
     Yields:
         The files, as `find_files`.
@@ -237,7 +226,7 @@ def input_files(
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
             files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
-        yield find_files([str(files.get(name, name)) for name in patterns], below)
+        yield find_files([str(files.get(name, name)) for name in patterns])
 
 
 def can_be_read_once(path: PathLike) -> bool:

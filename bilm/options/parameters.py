@@ -140,7 +140,7 @@ class UnicodeForm(Choice):
         return "".join(unicodedata.normalize(self._literal, word).split())
 
     @property
-    def _literal(self) -> Any:
+    def _literal(self) -> Any:  # noqa: ANN401
         return self.value  # one of four literals for mypy
 
 

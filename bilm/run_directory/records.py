@@ -100,6 +100,7 @@ class HeldoutRecord(_Record):
         step, epoch, tokens, time: as in `TrainRecord`.
         perplexity: perplexity of both directions together.
         forward_perplexity, backward_perplexity: as in `TrainRecord`.
+        known_perplexity: perplexity of the words in the vocabulary and the ends of sentences.
         train_perplexity: perplexity of a fixed slice of the training text.
         best: true if it is the lowest perplexity so far.
         seconds: duration of the validation.
@@ -107,6 +108,7 @@ class HeldoutRecord(_Record):
 
     kind: ClassVar[str] = "heldout"
 
+    known_perplexity: float | None = None
     train_perplexity: float | None = None
     best: bool
     seconds: float

@@ -327,6 +327,7 @@ class Validation:
         record = records.HeldoutRecord(
             **training.progress,
             **scored.perplexities._replace(perplexity=perplexity)._asdict(),
+            known_perplexity=scored.known_perplexity,
             train_perplexity=train_slice.perplexities.perplexity,
             best=is_best,
             seconds=time.monotonic() - started,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from bilm import __version__
 from bilm.io.messages import printable
 from bilm.io.run_files import CALLS_FILE, METRICS_FILE
-from bilm.run_directory.records import read_calls, read_metrics
+from bilm.run_directory.records import HeldoutRecord, read_calls, read_metrics
 from bilm.weights.distribution import StoredModel
 
 CARD_NAME = "README.md"
@@ -36,15 +36,19 @@ def model_card(
         DataError: a record of the run cannot be read.
     """
     options, lstm = stored.options, stored.options.lstm
-    perplexity = _heldout_perplexity(stored)
-    measured = "not measured" if perplexity is None else f"{perplexity:.2f} at step {stored.step:,}"
+    heldout = _heldout(stored)
+    measured = "not measured"
+    if heldout is not None:
+        measured = f"{heldout.perplexity:.2f} at step {stored.step:,}"
+        if heldout.known_perplexity is not None:
+            measured += f", {heldout.known_perplexity:.2f} for the words in the vocabulary"
     fields = {
         "language": about["language"],
         "license": about["license"],
         "library_name": "bilm",
         "tags": ["elmo", "bilm"],
         "pipeline_tag": "feature-extraction",
-        "metrics": None if perplexity is None else ["perplexity"],
+        "metrics": None if heldout is None else ["perplexity"],
     }
     head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in fields.items() if value is not None)
     card = f"""\
@@ -98,13 +102,13 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
     return card.encode("utf-8", "backslashreplace")
 
 
-def _heldout_perplexity(stored: StoredModel) -> float | None:
-    """Return the heldout perplexity recorded at the step of the weights, or None."""
+def _heldout(stored: StoredModel) -> HeldoutRecord | None:
+    """Return the record of the validation at the step of the weights, or None."""
     file = stored.path / METRICS_FILE
     if stored.step is None or not file.is_file():
         return None
     records = read_metrics(file).heldout
-    return next((record.perplexity for record in records if record.step == stored.step), None)
+    return next((record for record in records if record.step == stored.step), None)
 
 
 def _training(stored: StoredModel) -> str:

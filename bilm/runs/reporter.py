@@ -54,6 +54,8 @@ class Reporter:
         parts = [f"forward {record.forward_perplexity:.4f}"]
         if record.backward_perplexity is not None:
             parts.append(f"backward {record.backward_perplexity:.4f}")
+        if record.known_perplexity is not None:
+            parts.append(f"known words {record.known_perplexity:.4f}")
         self.say(
             f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
             f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
@@ -235,6 +237,8 @@ class TestResult:
     Attributes:
         perplexity, forward_perplexity, backward_perplexity: perplexity of both directions together, and of
             each; None for a model without the backward direction.
+        known_perplexity: perplexity of the words in the vocabulary and the ends of sentences. ``<UNK>`` is
+            one very probable word, so a text with more unknown words has a lower perplexity.
         bits_per_character: loss in bits per Unicode character of the text, counting the space or line end
             after each word. An unknown word costs only its ``<UNK>``.
         tokens: targets scored in each direction.
@@ -246,6 +250,7 @@ class TestResult:
     perplexity: float
     forward_perplexity: float
     backward_perplexity: float | None
+    known_perplexity: float
     bits_per_character: float
     tokens: int
     oov_rate: float

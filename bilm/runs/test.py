@@ -82,6 +82,7 @@ def test(
         result = scorer.evaluate(parts, on_tokens, None if compat is None else n_rows)
     return TestResult(
         **result.perplexities._asdict(),
+        known_perplexity=result.known_perplexity,
         bits_per_character=mean(result.direction_losses) / math.log(2) * n_tokens / text.counts.n_characters,
         tokens=result.n_tokens,
         oov_rate=text.counts.oov_rate,

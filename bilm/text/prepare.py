@@ -159,7 +159,7 @@ def prepare(
             raise DataError(f"{out}: is inside {folder}, which is read; give a directory elsewhere")
     with (
         messages.os_errors_as(DataError, f"{out}: cannot be written"),
-        shards.input_files(patterns, below=True) as files,
+        shards.input_files(patterns) as files,
         atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
     ):
         pipeline = TextPipeline(chosen.language, chosen.form, chosen.split)

@@ -85,6 +85,9 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
     click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
+    if result.oov_rate:
+        unknown = f"unknown words, {result.oov_rate:.2%} of the text, count as one word <UNK>"
+        click.echo(f"perplexity of the known words: {result.known_perplexity:.4f} ({unknown})")
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
