@@ -272,17 +272,17 @@ embedding_model, predicting_model = _model_arguments(any_model), _model_argument
 # --- text ---------------------------------------------------------------------------------------------
 
 
-def text_files(name: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
-    """Return ``--{name}-prefix``, which takes several files; for a `TextCommand`.
+def text_files(*names: str, required: bool = True, url: bool = False, text: str = "Text") -> Decorator:
+    """Return an option that takes several files; for a `TextCommand`.
 
     Args:
-        name: name of the text in the flag.
+        *names: names of the option, such as ``--train-prefix``.
         required: whether the flag is required.
         url: accept URLs, see `check_texts`.
         text: description in the help.
     """
     return click.option(
-        f"--{name}-prefix",
+        *names,
         type=PathName(url=url),
         multiple=True,
         required=required,

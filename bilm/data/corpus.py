@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from bilm.data.doubts import doubts_about_corpus, first_lines
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
-from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
+from bilm.io.shards import Shard, input_files, name_files, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import describe_disorder, describe_marks
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -58,9 +58,7 @@ def take_lines(counts: Counter[str]) -> tuple[int, int]:
     return counts.pop(_SENTENCE, 0), counts.pop(_BLANK, 0)
 
 
-_SAMPLE_LINES = 2000
-_LONG_LINE = 500  # words
-_NOT_RECORDED: dict[str, Any] = {"word_counts": np.zeros(0, np.int64), "sample": ()}
+_NOT_RECORDED: dict[str, Any] = {"word_counts": np.zeros(0, np.int64)}
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,10 @@ class CorpusCounts:
         n_blank_lines: lines without words, which are not sentences.
         n_words: words, without sentence marks.
         n_oov: words outside the vocabulary; a literal ``<UNK>`` in the text is not one.
-        n_long: words in lines of more than 500 words.
-        longest: file, line and number of words of the longest such line, for a message.
         shards: the files as they were read.
         word_counts: int64 (vocabulary size,), occurrences per word id. Each sentence counts one ``<S>`` and
             one ``</S>``, each out-of-vocabulary word one ``<UNK>``; literal marks in the text are added. The
-            sum is ``n_words + 2 * n_sentences``.
-        sample: first lines of the text, for `doubts`. Empty, as `word_counts`, if the other counts are from
-            a record.
+            sum is ``n_words + 2 * n_sentences``. Empty if the other counts are from a record.
         n_characters: characters of the words, and one for the space or line end after each.
         n_shared: words of the heldout text that are in sentences of this text too.
     """
@@ -88,11 +82,8 @@ class CorpusCounts:
     n_blank_lines: Count
     n_words: Annotated[int, Bounds(least=1)]
     n_oov: Count
-    n_long: Count
-    longest: str
     shards: Sequence[Shard]
     word_counts: np.ndarray
-    sample: Sequence[str]
     n_characters: Count = 0
     n_shared: Count = 0
 
@@ -130,22 +121,14 @@ def count_corpus(
         heldout_words[hash(line.strip())] += len(line.split())
     shared: set[int] = set()
     shards: list[Shard] = []
-    sample: list[str] = []
-    n_long, longest = 0, (0, "")
     for path in files:
-        n_before = n_sentences + n_blank
         for block in text_blocks(path, shards.append):
             text = block if form is None else form.of_text(block)
             lines, words = text.removesuffix("\n").split("\n"), text.split()
-            sample += lines[: _SAMPLE_LINES - len(sample)]
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
             shared |= heldout_words.keys() & map(hash, sentences)
-            for number, line in enumerate(lines, n_sentences + n_blank - n_before + 1):
-                if len(line) > 2 * _LONG_LINE and (length := len(line.split())) > _LONG_LINE:
-                    n_long += length
-                    longest = max(longest, (length, f"{name_of(path)}:{number} with {length:,}"))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(words)
             if (ids < 0).any():
@@ -159,46 +142,7 @@ def count_corpus(
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
     n_shared = sum(heldout_words[sentence] for sentence in shared)
-    return CorpusCounts(
-        *(n_sentences, n_blank, n_words, n_oov, n_long, longest[1], tuple(shards), by_id, sample),
-        n_characters=n_characters,
-        n_shared=n_shared,
-    )
-
-
-def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
-    """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
-
-    Args:
-        counts: counts of the text.
-        vocabulary: the vocabulary used for counting.
-    """
-    words = " ".join(counts.sample).split()
-    n_attached = sum(len(word) > 1 and word[-1] in ",;:.!?" for word in words)
-    special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
-    by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
-    if counts.oov_rate > 0.25:
-        yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
-            "the words separated and capitalised alike?"
-        )
-    marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
-    if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
-        yield describe_marks(n_marks)
-    if disorder := describe_disorder(by_rank):
-        yield disorder
-    if counts.n_long > 0.01 * counts.n_words:
-        yield (
-            f"{counts.n_long / counts.n_words:.0%} of the words are in lines of more than {_LONG_LINE} "
-            f"words; the longest is {counts.longest}; put one sentence on a line"
-        )
-    if 2 * sum("\t" in line for line in counts.sample) > len(counts.sample):
-        yield "most lines have tabs, as in tables and CoNLL files; put the words of a sentence on one line"
-    elif n_attached > 0.05 * len(words):
-        yield (
-            f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, so that a "
-            "comma is a word"
-        )
+    return CorpusCounts(*(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id, n_characters, n_shared))
 
 
 @dataclass(frozen=True)
@@ -208,7 +152,7 @@ class Text:
     Attributes:
         vocabulary: the vocabulary.
         counts: counts of the corpus.
-        doubts: messages of the function `doubts`; empty if the counts are from a record.
+        doubts: messages of `doubts_about_corpus`; empty if the counts are from a record.
     """
 
     vocabulary: Vocabulary
@@ -258,7 +202,8 @@ def read_text(
     files = resources.enter_context(input_files(patterns))
     if record is None:
         counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
-        return Text(vocabulary, replace(counts, sample=()), tuple(doubts(counts, vocabulary)))
+        found = doubts_about_corpus(counts, vocabulary, first_lines(counts.shards))
+        return Text(vocabulary, counts, tuple(found))
     counts = recorded_counts(record)
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
@@ -276,7 +221,7 @@ def corpus_record(counts: CorpusCounts) -> dict[str, Any]:
 
 
 def recorded_counts(record: object) -> CorpusCounts:
-    """Read counts recorded by `corpus_record`, which lack `word_counts` and `sample`.
+    """Read counts recorded by `corpus_record`, which lack `word_counts`.
 
     Raises:
         CheckpointError: the record is damaged.

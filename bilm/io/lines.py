@@ -129,6 +129,30 @@ WHITE_SPACE = (
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 """All characters that separate words: Unicode whitespace and four ASCII separators, as in Python."""
+INVISIBLE = {
+    "soft hyphens": "\u00ad",
+    "zero-width spaces": "\u200b",
+    "byte order marks": "\ufeff",
+    "marks of direction": "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069",
+    "word joiners": "\u2060-\u2064",
+    "control characters": "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f",
+    "halves of characters": "\ud800-\udfff",
+}
+"""Characters that nobody sees, by what they are, as in a set of a regular expression.
+
+ZWJ and ZWNJ are not among them: they belong to the spelling of Persian and of Indian languages.
+"""
+_DAMAGE = {"replacement characters of damaged text": "\ufffd"}
+_INVISIBLE = {name: re.compile(f"[{characters}]") for name, characters in (INVISIBLE | _DAMAGE).items()}
+_ANY_INVISIBLE = re.compile(f"[{''.join((INVISIBLE | _DAMAGE).values())}]")
+
+
+def invisible_in(text: str) -> dict[str, int]:
+    """Count the characters of a text that nobody sees or that show damage, by what they are."""
+    found = "".join(_ANY_INVISIBLE.findall(text))
+    return {name: n for name, pattern in _INVISIBLE.items() if (n := len(pattern.findall(found)))}
+
+
 _BLOCK_BYTES = 1 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as much

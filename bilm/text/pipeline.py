@@ -14,6 +14,7 @@ from icu4py.breakers import SentenceBreaker, WordBreaker
 from bilm.errors import DataError, checked
 from bilm.io import PathLike
 from bilm.io.json_objects import Bounds, JsonObject, parse_json
+from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
 from bilm.text.settings import Form, Split, language_problems
 
@@ -25,19 +26,7 @@ _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 # Scripts without spaces between words, where a line end is none either.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
-# Characters that nobody sees, by the name in the report. ZWJ and ZWNJ stay: they belong to the spelling of
-# Persian and of Indian languages.
-_INVISIBLE = {
-    "soft hyphens": "\u00ad",
-    "zero-width spaces": "\u200b",
-    "byte order marks": "\ufeff",
-    "marks of direction": "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069",
-    "word joiners": "\u2060-\u2064",
-    "control characters": "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f",
-    "halves of characters": "\ud800-\udfff",
-}
-_ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(_INVISIBLE.values())}]")
-_NAMES = {name: re.compile(f"[{characters}]") for name, characters in _INVISIBLE.items()}
+_ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
 _SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
@@ -147,8 +136,7 @@ def _without_invisible(text: str, removed: Counter[str] | None) -> str:
     if _ANY_INVISIBLE.search(text) is None:
         return text
     if removed is not None:
-        found = "".join(_ANY_INVISIBLE.findall(text))
-        removed.update({name: n for name, pattern in _NAMES.items() if (n := len(pattern.findall(found)))})
+        removed.update(invisible_in("".join(_ANY_INVISIBLE.findall(text))))
     return _ANY_INVISIBLE.sub("", text)
 
 

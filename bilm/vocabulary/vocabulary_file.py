@@ -8,7 +8,6 @@ import enum
 import io
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
 from bilm.io import PathLike, atomic, messages, outputs, zip_archive
-from bilm.io.lines import decode, decompressed, unify_line_ends
+from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
 _LOG = logging.getLogger(__name__)
@@ -180,10 +179,6 @@ def choose_words(
     )
 
 
-# Unicode's category Cc without whitespace.
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
-
-
 class Severity(enum.Enum):
     """Severity of a finding."""
 
@@ -260,21 +255,27 @@ def _check_rows(lines: Sequence[str]) -> Iterator[Finding]:
 
 
 def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:
-    """Find whitespace around or inside words, control characters, and words longer than a row."""
+    """Find whitespace, invisible characters, words in two normal forms, and words longer than a row."""
     n_bytes = max_word_length - 2
     words = [line.strip() for line in lines]
     around = [bool(word) and word != line for word, line in zip(words, lines, strict=True)]
     inside = [len(word.split()) > 1 for word in words]
-    control = [_CONTROL_CHARACTER.search(word) is not None for word in words]
+    invisible = [*map(bool, map(invisible_in, words))]
     long = [len(word.encode()) > n_bytes for word in words]
     for are_so, severity, text in (
         (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
         (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
-        (control, Severity.WARNING, "NUL or other control characters, usually a sign of damaged text"),
+        (
+            invisible,
+            Severity.WARNING,
+            "control, invisible or replacement characters, usually of damaged text",
+        ),
         (long, Severity.INFO, f"more than {n_bytes} bytes; the rest of the word is not read"),
     ):
         if any(are_so):
             yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
+    if forms := describe_forms(words):
+        yield Finding(Severity.WARNING, None, forms)
 
 
 def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
@@ -294,6 +295,10 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
     n_oov = n_words - sum(counts[word] for word in place)
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
     yield Finding(Severity.INFO, None, message)
+    unknown = Counter({word: number for word, number in counts.items() if word not in place})
+    if unknown:
+        commonest = ", ".join(f"{word!r:.80} {number:,}" for word, number in unknown.most_common(10))
+        yield Finding(Severity.INFO, None, f"the commonest words out of vocabulary: {commonest}")
     if n_oov and UNK not in place:
         word = next(word for word in counts if word not in place)
         message = f"{word!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
@@ -312,6 +317,17 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
 def describe_marks(n_marks: int) -> str:
     """Return a message about sentence marks among the words of a text."""
     return f"the text holds <S> or </S> {n_marks:,} times, which are added to every sentence; remove them"
+
+
+def describe_forms(words: Iterable[str]) -> str | None:
+    """Return a message if words are the same in Unicode's normal form NFC."""
+    words = {*words}
+    if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_word, words)})):
+        return None
+    return (
+        f"{n_twice:,} words of the vocabulary are in it in two normal forms, which look alike; `bilm vocab "
+        "build` writes them in one"
+    )
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:

@@ -55,7 +55,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 
 
 @click.command(cls=flags.TextCommand, short_help="Print the perplexity of a text under the full softmax.")
-@flags.text_files("test")
+@flags.text_files("--test-prefix")
 @flags.vocab_file()
 @flags.whole_model
 @flags.no_xla

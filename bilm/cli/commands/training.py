@@ -193,13 +193,13 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
 
 
 _training_flags = flags.together(
-    flags.text_files("train"),
+    flags.text_files("--train-prefix"),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in _RARE)
         for parameter in parameters(Options).values()
         if parameter.flag
     ),
-    flags.text_files("heldout", required=False, text="Text to validate on"),
+    flags.text_files("--heldout-prefix", required=False, text="Text to validate on"),
     *(
         flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in _RARE)
         for parameter in parameters(settings.TrainingSettings).values()

@@ -17,7 +17,7 @@ def vocab() -> None:
 
 
 @vocab.command(cls=flags.TextCommand)
-@flags.text_files("train", url=True)
+@flags.text_files("--train-prefix", url=True)
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
 @click.option(
     "--min-count",
@@ -55,7 +55,10 @@ def build(
     """
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
-    from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
+    from bilm.data.doubts import doubts_about_lines, first_lines
+    from bilm.vocabulary.vocabulary_file import choose_words, describe_forms, describe_marks, vocabulary_text
+
+    doubts: list[str] = []
 
     failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
     with failures, atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix) as (temporary,):
@@ -64,6 +67,7 @@ def build(
             outputs.refuse_inputs(outfile, files)
             counted = count_words(words for file in files for words in read_sentences(file, True))
             n_sentences, n_blank = take_lines(counted)
+            doubts += doubts_about_lines(first_lines(files))
         else:
             from bilm.ray import jobs
 
@@ -73,7 +77,11 @@ def build(
         counts = choose_words(counted, n_sentences, min_count, max_size, form)
         temporary.write_bytes(vocabulary_text(counts.words, outfile))
     if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
-        click.echo(f"warning: {describe_marks(n_marks)}", err=True)
+        doubts.append(describe_marks(n_marks))
+    if forms := describe_forms(counts.words):
+        doubts.append(forms)
+    for doubt in doubts:
+        click.echo(f"warning: {doubt}", err=True)
     if counts.n_merged:
         click.echo(f"{form}: {counts.n_merged:,} words also occurred in another normal form", err=True)
     click.echo(
@@ -84,7 +92,7 @@ def build(
 
 @vocab.command(cls=flags.TextCommand, short_help="Report problems in a vocabulary file.")
 @click.argument("vocabulary", type=flags.FILE)
-@flags.text_files("train", required=False)
+@flags.text_files("--text", "--train-prefix", "text", required=False)
 @click.option(
     "--max-characters",
     type=flags.Integer(min=3),
@@ -95,7 +103,7 @@ def build(
 def check(
     context: click.Context,
     vocabulary: Path,
-    train_prefix: tuple[str, ...],
+    text: tuple[str, ...],
     max_characters: int,
 ) -> None:
     """Report problems in the file VOCABULARY.
@@ -105,11 +113,16 @@ def check(
     anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
-    from bilm.vocabulary.vocabulary_file import Severity, check_vocabulary
+    from bilm.data.doubts import doubts_about_lines, first_lines
+    from bilm.vocabulary.vocabulary_file import Finding, Severity, check_vocabulary
 
-    files = flags.input_files(train_prefix) if train_prefix else ()
+    files = flags.input_files(text) if text else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
+    if files:
+        findings += [
+            Finding(Severity.WARNING, None, doubt) for doubt in doubts_about_lines(first_lines(files))
+        ]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         click.echo(f"{finding.severity.value}: {place}: {finding.message}")
