@@ -15,7 +15,7 @@ import click
 from bilm.backend.settings import without_xla
 from bilm.errors import OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
-from bilm.options.parameters import Choice, Parameter
+from bilm.options.parameters import Choice, Parameter, UnicodeForm
 
 if TYPE_CHECKING:
     from bilm.ray.cluster import Cluster
@@ -60,6 +60,21 @@ def key_and_value(text: str) -> tuple[str, Any]:
         return key, json_objects.parse_json(value)
     except ValueError:
         return key, value
+
+
+def _unicode_form(text: str) -> UnicodeForm | None:
+    """Parse the name of a normal form, or ``none``.
+
+    Raises:
+        OptionsError: there is no such form.
+    """
+    if text not in _UNICODE_FORMS:
+        raise OptionsError(f"{text!r:.80} is not one of {', '.join(_UNICODE_FORMS)}")
+    return _UNICODE_FORMS[text]
+
+
+_UNICODE_FORMS = {**UnicodeForm.__members__, "none": None}
+UNICODE_FORM = Parsed("|".join(_UNICODE_FORMS), _unicode_form)
 
 
 class Integer(click.IntRange):
