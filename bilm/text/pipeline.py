@@ -16,7 +16,8 @@ from bilm.io import PathLike
 from bilm.io.json_objects import Bounds, JsonObject, parse_json
 from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
-from bilm.text.settings import Form, Split, language_problems
+from bilm.options.parameters import UnicodeForm
+from bilm.text.settings import Split, language_problems
 
 VERSION = 1
 """Version of the steps; another one is needed when the same text would become other tokens."""
@@ -44,7 +45,7 @@ class TextPipeline:
 
     Attributes:
         language: code of the language, such as ``en`` or ``pt-BR``; ``und`` for the rules of no language.
-        form: normal form of the text.
+        form: normal form of the text; None for the characters as they are.
         split: whether sentences, and words, are found or given.
         icu: version of ICU, whose rules and dictionaries change.
         version: version of the steps.
@@ -59,7 +60,7 @@ class TextPipeline:
     """
 
     language: str = "und"
-    form: Form = Form.NFC
+    form: UnicodeForm | None = UnicodeForm.NFC
     split: Split = Split.SENTENCES
     icu: str = icu_version
     version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
@@ -81,7 +82,7 @@ class TextPipeline:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{path}: is not JSON ({error})") from None
-        pipeline = values.read_as(cls)
+        pipeline = values.read_as(cls, form=values.take("form", UnicodeForm | None))
         if values.problems:
             raise DataError(f"{path}: {'; '.join(values.problems)}")
         return pipeline
@@ -111,8 +112,8 @@ class TextPipeline:
         """
         split = split or self.split
         text = _without_invisible(PARAGRAPH.join(pieces), removed)
-        form: Any = self.form.value  # one of four literals for mypy
-        if self.form is not Form.NONE and not unicodedata.is_normalized(form, text):
+        form: Any = self.form  # one of four literals for mypy
+        if form is not None and not unicodedata.is_normalized(form, text):
             text = unicodedata.normalize(form, text)
         if split is Split.TOKENS:
             lines = text.split(PARAGRAPH)

@@ -7,18 +7,9 @@ from typing import Annotated, Any
 
 from bilm.errors import ArgumentError
 from bilm.io.json_objects import Bounds, Count, JsonObject, Positive
-from bilm.options.parameters import Choice, flag
+from bilm.options.parameters import Choice, UnicodeForm, flag
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
-
-
-class Form(Choice):
-    """Unicode's normal form of a text."""
-
-    NFC = "NFC"
-    NFD = "NFD"
-    NFKC = "NFKC"
-    NONE = "none"
 
 
 class Split(Choice):
@@ -54,7 +45,7 @@ class Settings:
     """
 
     language: str = flag("und", "language, such as en or pt-BR, for abbreviations and ends of sentences")
-    form: Form = flag(Form.NFC, "Unicode's normal form of the corpus")
+    form: UnicodeForm | None = flag(UnicodeForm.NFC, "Unicode's normal form of the corpus")
     keep_lines: bool = flag(False, "each line is a sentence")
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
     encoding: str | None = flag(None, "encoding of the texts, such as latin-1", shown="UTF-8")
@@ -85,13 +76,14 @@ class Settings:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "Settings":
-        """Read settings from keyword arguments; None means that the argument is missing.
+        """Read settings from keyword arguments; None means that the argument is missing, except for `form`.
 
         Raises:
             ArgumentError: an argument is unknown, has the wrong type, or is out of range.
         """
-        reader = JsonObject("", {name: value for name, value in arguments.items() if value is not None})
-        settings = reader.read_as(cls)
+        present = {name: value for name, value in arguments.items() if value is not None or name == "form"}
+        reader = JsonObject("", {"form": UnicodeForm.NFC} | present)
+        settings = reader.read_as(cls, form=reader.take("form", UnicodeForm | None))
         reader.refuse_unknown()
         if reader.problems:
             raise ArgumentError("; ".join(re.sub(r"^(\w+):", r"`\1`:", text) for text in reader.problems))

@@ -37,6 +37,7 @@ def _share(text: str) -> float:
 
 _READ_AS = {
     "language": flags.Parsed("CODE", str),
+    "form": flags.UNICODE_FORM,
     "encoding": flags.Parsed("NAME", str),
     "field": flags.Parsed("KEY", str),
     "heldout": flags.Parsed("SHARE", _share),
@@ -117,7 +118,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     steps = report.pipeline
     words = f"words by ICU {steps.icu}"
     rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
-    yield "made", f"normal form {steps.form}, language {steps.language}"
+    yield "made", f"normal form {steps.form or 'none'}, language {steps.language}"
     yield "made", rules.get(steps.split, "lines and tokens as they are")
     for title, counted in (("train", report.train), ("heldout", report.heldout)):
         if counted.n_sentences:
