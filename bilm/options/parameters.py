@@ -207,14 +207,6 @@ class Freeze(Choice):
     NONE = "none"
 
 
-class UnicodeForm(Choice):
-    """Unicode's normal form of a text; None stands for the characters as they are."""
-
-    NFC = "NFC"
-    NFD = "NFD"
-    NFKC = "NFKC"
-
-
 class Compat(Choice):
     """Another program whose perplexity a test reproduces."""
 

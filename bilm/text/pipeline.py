@@ -2,11 +2,10 @@
 
 import dataclasses
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated
 
 from icu4py import icu_version
 from icu4py.breakers import SentenceBreaker, WordBreaker
@@ -112,9 +111,8 @@ class TextPipeline:
         """
         split = split or self.split
         text = _without_invisible(PARAGRAPH.join(pieces), removed)
-        form: Any = self.form  # one of four literals for mypy
-        if form is not None and not unicodedata.is_normalized(form, text):
-            text = unicodedata.normalize(form, text)
+        if self.form is not None:
+            text = self.form.of_text(text)
         if split is Split.TOKENS:
             lines = text.split(PARAGRAPH)
         else:
