@@ -325,7 +325,7 @@ def describe_forms(words: Iterable[str]) -> str | None:
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_word, words)})):
         return None
     return (
-        f"{n_twice:,} words of the vocabulary are in it in two normal forms, which look alike; `bilm vocab "
+        f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all); `bilm vocab "
         "build` writes them in one"
     )
 

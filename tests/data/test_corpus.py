@@ -9,6 +9,7 @@ import pytest
 
 import bilm
 from bilm.data import BidirectionalLMDataset, corpus
+from bilm.data.doubts import doubts_about_corpus, first_lines
 from bilm.errors import ArgumentError, CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.io.shards import find_files
@@ -30,7 +31,8 @@ def test_find_files(tmp_path):
     (tmp_path / "dangling").symlink_to("none")
     inner = tmp_path / "sub" / "c.txt"
     for patterns, names in [
-        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt"]),
+        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
+        ([tmp_path / "*"], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
         ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
         ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
@@ -141,6 +143,10 @@ def test_damaged_record_is_refused(record):
 
 
 RAW = Vocabulary.from_words([*MARKS, "a,", "b"])
+DANDA, ELISION = (Vocabulary.from_words([*MARKS, "a", word]) for word in ("b।", "c’"))
+INVISIBLE = Vocabulary.from_words([*MARKS, "a", "b\u00ad", "b\ufffd"])
+BOTH_FORMS = Vocabulary.from_words([*MARKS, "e\u0301t", "\u00e9t", "e"])
+COMPOSED = Vocabulary.from_words([*MARKS, "\u00e9t", "e"])
 RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
 
 
@@ -157,15 +163,23 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param(
             "a\n\n" + "a " * 501 + "\n" + "a " * 600,
             WORDS,
-            "/text:4 with 600; put one sentence on a line",
+            "lines of more than 500 words, the longest of 600, which begins 'a a ",
             id="long lines",
         ),
         pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
         pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
+        pytest.param("a b।\n" * 9, DANDA, "50% of the words end", id="raw Hindi"),
+        pytest.param("c’ a\n" * 9, ELISION, None, id="elision"),
+        pytest.param("a b\u00ad b\ufffd b\u00ad\n", INVISIBLE, ": 2 soft hyphens, 1 repl", id="invisible"),
+        pytest.param(
+            "e\u0301t e\n" * 9, BOTH_FORMS, "has words in two normal forms, which look alike (1 in", id="two forms"
+        ),
+        pytest.param("e\u0301t e\n" * 9, COMPOSED, "form NFC, 0% would be unknown: `bilm", id="other form"),
     ],
 )
 def test_doubts(text, vocabulary, doubt, tmp_path):
-    counts = corpus.count_corpus([write(tmp_path / "text", text)], vocabulary)
-    told = [*corpus.doubts(counts, vocabulary)]
+    file = write(tmp_path / "text", text)
+    counts = corpus.count_corpus([file], vocabulary)
+    told = [*doubts_about_corpus(counts, vocabulary, first_lines([file]))]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
+from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import (
     SPECIAL_TOKENS,
@@ -178,7 +179,8 @@ def test_built_vocabulary_round_trip(tmp_path_factory, sentences):
     path.write_bytes(vocabulary_text(built.words, path))
     assert tuple(load_vocabulary(path).words) == built.words
     for finding in check_vocabulary(path, sentences):
-        expected = "control characters" in finding.message or "holds <S> or </S>" in finding.message
+        usual = ("invisible or replacement", "holds <S> or </S>", "two normal forms")
+        expected = any(words in finding.message for words in usual)
         assert finding.severity is Severity.INFO or expected
 
 
@@ -227,9 +229,47 @@ def test_check_against_a_corpus(make):
     assert "words never seen in the corpus, 0.1% of the vocabulary (1 in all: line 1004 'never')" in messages
 
 
-def test_check_finds_control_characters(make):
-    path = make("\n".join([*SPECIAL_TOKENS, "\0", "a\0b", "é\u200b", "\x9f", "c\x7f", "d"]))
+def test_check_finds_invisible_characters(make):
+    path = make("\n".join([*SPECIAL_TOKENS, "\0", "a\0b", "é", "\x9f", "c\u00ad", "d", "\u200b", "\ufffd"]))
     ((line, message),) = of(check_vocabulary(path), Severity.WARNING)
     assert line == 4
-    assert message.startswith("NUL or other control characters")
-    assert message.endswith(r"(4 in all: line 4 '\x00', line 5 'a\x00b', line 7 '\x9f')")
+    assert message.startswith("control, invisible or replacement characters")
+    assert message.endswith(r"(6 in all: line 4 '\x00', line 5 'a\x00b', line 7 '\x9f')")
+
+
+def test_check_finds_words_in_two_forms(make):
+    path = make("\n".join([*SPECIAL_TOKENS, "e\u0301", "\u00e9", "d"]))
+    ((line, message),) = of(check_vocabulary(path), Severity.WARNING)
+    assert line is None and message.startswith("the vocabulary has words in two normal forms")
+
+
+def test_words_are_looked_up_in_normal_form():
+    words = [*SPECIAL_TOKENS, "\u00e9t\u00e9", "e"]
+    vocabulary = UnicodeCharsVocabulary.from_words(words, 10)
+    decomposed = ["e\u0301te\u0301", "e", "e\u0301"]
+    assert vocabulary.lookup(decomposed).tolist() == [-1, 4, -1] and vocabulary.form_of_words == "NFC"
+    vocabulary.unicode_form = "NFC"
+    assert vocabulary.lookup(decomposed).tolist() == [3, 4, -1]
+    rows = UnicodeCharsVocabulary.from_words(words, 10).rows_of(["\u00e9t\u00e9", "e", "\u00e9"])
+    assert (vocabulary.rows_of(decomposed) == rows).all()
+    with pytest.raises(VocabularyError, match=r"'été', id 3, is not in NFD.*build --form NFD"):
+        vocabulary.unicode_form = "NFD"
+    with pytest.raises(OptionsError, match="`unicode_form` is 'nfc', not one of NFC, NFD, NFKC"):
+        vocabulary.unicode_form = "nfc"
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("NFC", ["\u00e9", "l\u00b4eau", "x\u00b2"]),
+        ("NFD", ["e\u0301", "l\u00b4eau", "x\u00b2"]),
+        ("NFKC", ["\u00e9", "l\u0301eau", "x2"]),  # its space before a single accent would make two words
+    ],
+)
+def test_built_words_have_form(form, words):
+    corpus = Counter({"\u00e9": 3, "e\u0301": 2, "l\u00b4eau": 2, "x\u00b2": 1})
+    built = choose_words(corpus, 1, form=UnicodeForm(form))
+    assert [*built.words[3:]] == words and built.counts[3:].tolist() == [5, 2, 1]
+    assert (built.n_tokens, built.n_types, built.n_merged) == (8, 3, 1)
+    text = "\u00e9 e\u0301 l\u00b4eau x\u00b2"
+    assert UnicodeForm(form).of_text(text).split() == [words[0], *words]

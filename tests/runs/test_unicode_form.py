@@ -1,0 +1,101 @@
+"""The normal form of a model's text: what looks alike gives the same numbers."""
+
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm import ElmoEmbedder, SentenceVectorizer, WordPredictor, batch_to_ids
+from bilm.data.batcher import Batcher
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
+from tests.helpers import TRAIN, combined_perplexity, run, small_options
+
+WORDS = ("ἄνθρωπος", "ἦν", "ὁ", "été", "naïve")
+
+
+@pytest.fixture(scope="module")
+def accented(tmp_path_factory):
+    """A text in NFC and in NFD, a vocabulary in NFC, and a run of two steps on the text in NFD."""
+    path = tmp_path_factory.mktemp("accented")
+    lines = TRAIN.read_text().splitlines()
+    text = "".join(f"{line} {' '.join(WORDS[: k % 6])}\n" for k, line in enumerate(lines))
+    for form in ("NFC", "NFD"):
+        (path / f"{form}.txt").write_text(unicodedata.normalize(form, text))
+    command = ("vocab", "build", "--train-prefix", path / "NFD.txt", "--outfile", path / "vocab.txt")
+    assert "words also occurred" not in run(*command, "--min-count", 2)
+    settings = {"options": small_options(), "recipe": "one-pass", "max_steps": 2, "seed": 1}
+    for form in ("NFC", "NFD"):
+        bilm.train(path / f"{form}.txt", path / "vocab.txt", path / f"run-{form}", **settings)
+    return path
+
+
+def forms(text):
+    return [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
+
+
+def test_new_model_takes_form_of_its_vocabulary(accented):
+    options, weights = [], []
+    for form in ("NFC", "NFD"):
+        stored = bilm.RunDirectory.open(accented / f"run-{form}")
+        options.append(json.loads((stored.path / "options.json").read_text()))
+        weights.append(stored.weights())
+    assert options[0] == options[1] and options[0]["unicode_form"] == "NFC"
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    assert "normal form NFC" in run("info", accented / "run-NFC")
+
+
+def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):
+    """Two texts that look alike differ, as they did."""
+    for name, recipe in (("tf", "bilm-tf"), ("file", None)):
+        settings = {"options": small_options(), "recipe": recipe, "max_steps": 1, "seed": 1}
+        bilm.train(accented / "NFC.txt", accented / "vocab.txt", tmp_path / name, **settings)
+        assert "unicode_form" not in json.loads((tmp_path / name / "options.json").read_text())
+    oov = [bilm.test(accented / f"{form}.txt", tmp_path / "tf").oov_rate for form in ("NFC", "NFD")]
+    assert oov[0] < oov[1]
+
+
+def test_test_and_score_of_both_forms_are_equal(accented):
+    model = ("--model", accented / "run-NFC")
+    outputs = [run("test", *model, "--test-prefix", accented / f"{form}.txt") for form in ("NFC", "NFD")]
+    assert combined_perplexity(outputs[0]) == combined_perplexity(outputs[1])
+    results = [bilm.test(accented / f"{form}.txt", model[1]) for form in ("NFC", "NFD")]
+    assert results[0] == results[1]
+    predictor = WordPredictor.from_model(model[1])
+    first, second = (next(predictor([[*WORDS, word]])) for word in forms("né"))
+    assert (first.forward == second.forward).all() and (first.is_known == second.is_known).all()
+
+
+def test_vectors_of_both_forms_are_equal(accented, tmp_path):
+    dump = bilm.dump_weights(accented / "run-NFC", tmp_path / "dump.hdf5")
+    sentences = [text.split() for text in forms(" ".join([*WORDS, "né"]))]
+    for embedder in (
+        ElmoEmbedder.from_model(accented / "run-NFC"),
+        ElmoEmbedder.from_model(dump.weight_file),
+    ):
+        composed, decomposed = (embedder.embed_sentence(words) for words in sentences)
+        np.testing.assert_allclose(composed, decomposed, rtol=0, atol=1e-7)
+
+
+def test_ids_of_both_forms_are_equal():
+    composed, decomposed = forms("été naïve ἄνθρωπος")
+    vocabulary = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>"])
+    vocabulary.unicode_form = "NFC"
+    vectorizer = SentenceVectorizer(unicode_form="NFC")
+    again = SentenceVectorizer.from_config(vectorizer.get_config())
+    wanted = batch_to_ids([composed.split()])
+    for text in (composed, decomposed):
+        assert (batch_to_ids([text.split()], unicode_form="NFC") == wanted).all()
+        assert (Batcher(vocabulary, 50).batch_sentences([text.split()])[:, 1:-1] == wanted).all()
+        assert (again(tf.constant([text])) == wanted).numpy().all()
+        data = tf.data.Dataset.from_tensors(tf.constant([text])).map(vectorizer)
+        assert (next(iter(data)) == wanted).numpy().all()
+    assert not np.array_equal(batch_to_ids([decomposed.split()]), wanted)
+
+
+def test_neighbours_of_word_in_another_form(accented):
+    composed, decomposed = forms("été")
+    command = ("neighbours", composed, f"the {decomposed} ends", accented / "NFD.txt", "--same-word")
+    assert decomposed in run(*command, "--model", accented / "run-NFC")
