@@ -13,14 +13,16 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.data.doubts import doubts_about_corpus, first_lines
+from bilm.data.doubts import doubts_about_lines, first_lines
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
+from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import describe_disorder, describe_forms, describe_marks
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -143,6 +145,49 @@ def count_corpus(
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
     n_shared = sum(heldout_words[sentence] for sentence in shared)
     return CorpusCounts(*(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id, n_characters, n_shared))
+
+
+_MANY_UNKNOWN = 0.25
+
+
+def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Sequence[str]) -> Iterator[str]:
+    """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
+
+    Args:
+        counts: counts of the text.
+        vocabulary: the vocabulary used for counting.
+        lines: some lines of the text.
+    """
+    if counts.oov_rate > _MANY_UNKNOWN:
+        yield (
+            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
+            f"the words separated and capitalised alike?{_other_form(vocabulary, lines)}"
+        )
+    marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
+    if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
+        yield describe_marks(n_marks)
+    if vocabulary.unicode_form is None and (message := describe_forms(vocabulary.words)):
+        yield message
+    special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
+    by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
+    if disorder := describe_disorder(by_rank):
+        yield disorder
+    yield from doubts_about_lines(lines)
+
+
+def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
+    """Return what would help if the words were known in another normal form."""
+    words = [*chain.from_iterable(map(str.split, lines))]
+    n_unknown: dict[UnicodeForm | None, int] = {None: int((vocabulary.lookup(words) < 0).sum())}
+    for form in (UnicodeForm.NFC, UnicodeForm.NFD):
+        n_unknown[form] = int((vocabulary.lookup([*map(form.of_word, words)]) < 0).sum())
+    best = min(n_unknown, key=lambda form: n_unknown[form])
+    if n_unknown[best] > 0.9 * n_unknown[None]:
+        return ""
+    return (
+        f" In the normal form {best}, {n_unknown[best] / len(words):.0%} would be unknown: `bilm prepare "
+        f"--tokens --form {best}` writes the text in it"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,14 @@
-"""Signs that a text, or its vocabulary, is not what a model should be trained on."""
+"""Signs that a text is not one sentence of words on each line."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from bilm.io import PathLike
 from bilm.io.lines import invisible_in, read_lines
-from bilm.options.parameters import UnicodeForm
-from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import describe_disorder, describe_forms, describe_marks
-
-if TYPE_CHECKING:
-    from bilm.data.corpus import CorpusCounts
 
 _N_LINES, _FEWEST_OF_FILE = 2000, 20
 _LONG_LINE = 500  # words
-_MANY_UNKNOWN = 0.25
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
 
 
@@ -60,45 +50,3 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if invisible := invisible_in("\n".join(lines)):
         found = ", ".join(f"{number:,} {name}" for name, number in invisible.items())
         yield f"characters that nobody sees, in {len(lines):,} lines: {found}; `bilm prepare` removes them"
-
-
-def doubts_about_corpus(
-    counts: "CorpusCounts", vocabulary: Vocabulary, lines: Sequence[str]
-) -> Iterator[str]:
-    """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
-
-    Args:
-        counts: counts of the text.
-        vocabulary: the vocabulary used for counting.
-        lines: some lines of the text.
-    """
-    if counts.oov_rate > _MANY_UNKNOWN:
-        yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
-            f"the words separated and capitalised alike?{_other_form(vocabulary, lines)}"
-        )
-    marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
-    if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
-        yield describe_marks(n_marks)
-    if vocabulary.unicode_form is None and (message := describe_forms(vocabulary.words)):
-        yield message
-    special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
-    by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
-    if disorder := describe_disorder(by_rank):
-        yield disorder
-    yield from doubts_about_lines(lines)
-
-
-def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
-    """Return what would help if the words were known in another normal form."""
-    words = [*chain.from_iterable(map(str.split, lines))]
-    n_unknown: dict[UnicodeForm | None, int] = {None: int((vocabulary.lookup(words) < 0).sum())}
-    for form in (UnicodeForm.NFC, UnicodeForm.NFD):
-        n_unknown[form] = int((vocabulary.lookup([*map(form.of_word, words)]) < 0).sum())
-    best = min(n_unknown, key=lambda form: n_unknown[form])
-    if n_unknown[best] > 0.9 * n_unknown[None]:
-        return ""
-    return (
-        f" In the normal form {best}, {n_unknown[best] / len(words):.0%} would be unknown: `bilm prepare "
-        f"--tokens --form {best}` writes the text in it"
-    )

@@ -19,8 +19,8 @@ from tests.helpers import TRAIN, VOCAB, python, refuse, run
     cls=flags.TextCommand, context_settings={"token_normalize_func": lambda s: s.replace("_", "-")}
 )
 @click.argument("vocabulary")
-@flags.text_files("train")
-@flags.text_files("heldout", required=False)
+@flags.text_files("--train-prefix")
+@flags.text_files("--heldout-prefix", required=False)
 @click.option("--seed")
 @click.option("--jit", is_flag=True)
 def command(vocabulary, train_prefix, heldout_prefix, **_):

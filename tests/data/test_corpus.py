@@ -9,7 +9,7 @@ import pytest
 
 import bilm
 from bilm.data import BidirectionalLMDataset, corpus
-from bilm.data.doubts import doubts_about_corpus, first_lines
+from bilm.data.doubts import first_lines
 from bilm.errors import ArgumentError, CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.io.shards import find_files
@@ -173,7 +173,10 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("c’ a\n" * 9, ELISION, None, id="elision"),
         pytest.param("a b\u00ad b\ufffd b\u00ad\n", INVISIBLE, ": 2 soft hyphens, 1 repl", id="invisible"),
         pytest.param(
-            "e\u0301t e\n" * 9, BOTH_FORMS, "has words in two normal forms, which look alike (1 in", id="two forms"
+            "e\u0301t e\n" * 9,
+            BOTH_FORMS,
+            "has words in two normal forms, which look alike (1 in",
+            id="two forms",
         ),
         pytest.param("e\u0301t e\n" * 9, COMPOSED, "form NFC, 0% would be unknown: `bilm", id="other form"),
     ],
@@ -181,5 +184,5 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
 def test_doubts(text, vocabulary, doubt, tmp_path):
     file = write(tmp_path / "text", text)
     counts = corpus.count_corpus([file], vocabulary)
-    told = [*doubts_about_corpus(counts, vocabulary, first_lines([file]))]
+    told = [*corpus.doubts_about_corpus(counts, vocabulary, first_lines([file]))]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

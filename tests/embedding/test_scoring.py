@@ -59,7 +59,7 @@ def test_evaluate_reads_stretches(scorer):
         for start, end in itertools.pairwise(starts)
     ]
     losses = np.average([one.direction_losses for one in each], axis=0, weights=sizes)
-    assert_close(result, Evaluation(tuple(losses), sum(sizes)))
+    assert_close(result, Evaluation(tuple(losses), sum(sizes), ()))
 
 
 @settings(deadline=None, max_examples=20)
@@ -88,7 +88,7 @@ def test_rows_equal_reference(scorer, tmp_path, n_rows):
             after.append(state)
         states, n_tokens = after, n_tokens + n_rows
     result = scorer.evaluate([text(path.read_text().splitlines())], n_rows=n_rows)
-    assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens))
+    assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens, ()))
 
 
 def test_sentence_scores_as_text_of_one_line(scorer):
@@ -97,13 +97,20 @@ def test_sentence_scores_as_text_of_one_line(scorer):
     for line, score in zip(lines, scorer(line.split() for line in lines), strict=True):
         expected = in_one_row(scorer, [line])
         losses = tuple(-float(np.mean(each)) for each in (score.forward, score.backward))
-        assert_close(Evaluation(losses, len(score.forward)), expected)
+        is_known = [*score.is_known, True], [True, *score.is_known]  # the marks too
+        known = [
+            -float(np.mean(each[of_words]))
+            for each, of_words in zip((score.forward, score.backward), is_known, strict=True)
+        ]
+        assert_close(Evaluation(losses, len(score.forward), ()), expected)
+        assert expected.known_losses == pytest.approx(known, rel=1e-5)
 
 
 def test_perplexities():
-    result = Evaluation((1.0, 3.0), 10)
+    result = Evaluation((1.0, 3.0), 10, (2.0, 3.0))
     assert result.perplexities == pytest.approx((np.exp(2.0), np.exp(1.0), np.exp(3.0)))
-    assert Evaluation((5000.0,), 1).perplexities.perplexity < np.inf  # so that it can be written as JSON
+    assert result.known_perplexity == pytest.approx(np.exp(2.5))
+    assert Evaluation((5000.0,), 1, ()).perplexities.perplexity < np.inf  # so that it can be written as JSON
 
 
 @pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])

@@ -275,7 +275,7 @@ def test_skipped_last_step_saves_readable_state(calls, tmp_path, monkeypatch):
 
 
 def test_nan_validation_is_never_best(calls, whole, tmp_path, monkeypatch):
-    nan = Evaluation((math.nan, math.nan), 40)
+    nan = Evaluation((math.nan, math.nan), 40, (math.nan,))
     monkeypatch.setattr(calls.scorer, "evaluate", lambda parts, on_window: nan)
     path = tmp_path / "run"
     assert calls.train(path).outcome == "finished"
@@ -285,7 +285,7 @@ def test_nan_validation_is_never_best(calls, whole, tmp_path, monkeypatch):
 
 def test_best_validation_is_lowest_and_kept(calls, whole, tmp_path, monkeypatch):
     losses = iter([5.0, 9.0, 4.0, 9.0, 4.5, 9.0])  # of the heldout text and the slice, three times
-    monkeypatch.setattr(calls.scorer, "evaluate", lambda *_: Evaluation((next(losses),) * 2, 40))
+    monkeypatch.setattr(calls.scorer, "evaluate", lambda *_: Evaluation((next(losses),) * 2, 40, (1.0,)))
     path = tmp_path / "run"
     assert calls.train(path).best_step == 10
     assert [record.best for record in read_metrics(path / "metrics.jsonl").heldout] == [True, True, False]
