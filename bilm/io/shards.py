@@ -161,7 +161,12 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]
         if not files:
-            raise DataError(f"no file matches '{pattern}' (a pattern is a file, a directory or a glob)")
+            hint = (
+                "the quotes are part of it"
+                if set("'\"") & set(pattern)
+                else "a pattern is a file, a directory or a glob"
+            )
+            raise DataError(f"no file matches {pattern} ({hint})")
         found |= dict.fromkeys(sorted(files))
     if not found:
         raise DataError("no input files were given")

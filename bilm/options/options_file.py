@@ -96,6 +96,8 @@ def read_options(
     has_262 = isinstance(cnn, dict) and cnn.get("n_characters") == 262
     if keys and (for_inference or has_262 or keys.keys() <= {"lstm", "char_cnn"}):
         values = {"bidirectional": True} | keys
+    if "lstm" not in keys and "train_prefix" in keys:
+        raise OptionsError(f"{path}: has the arguments of a command; give the file as `config`")
     try:
         options, unknown = Options.parse(values, refuse_unknown)
     except OptionsError as error:

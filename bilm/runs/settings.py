@@ -203,6 +203,8 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         OptionsError: a name is unknown, or a value has the wrong type or is out of range.
     """
     values = read_values(path)
+    if isinstance(values, dict) and "lstm" in values:
+        raise OptionsError(f"{path}: has the hyper-parameters of a model; give the file as `options`")
     try:
         file = json_objects.JsonObject("", values)
         options = file.take("options", dict | str | None, None)

@@ -160,6 +160,10 @@ def restart(
         )
     if old_vocab_file is not None and not remap_vocab:
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
+    if save_dir is not None and model is not None:
+        raise ArgumentError(
+            "`save_dir` is the run to continue, as `model` is; `save_to` is a new run directory"
+        )
     if overwrite and save_to is None:
         raise ArgumentError("`overwrite` needs `save_to`: a restart goes on in the directory of its run")
     frozen = None if freeze == "none" else parameters.Freeze(freeze).value

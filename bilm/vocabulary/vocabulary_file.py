@@ -235,6 +235,8 @@ def _check_marks(lines: Sequence[str]) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, None, message)
     elif missing:
         message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
+        if len(missing) == len(SPECIAL_TOKENS) and any(len(line.split()) > 1 for line in lines):
+            message += "; it has several words on a line: is it a text?"
         yield Finding(Severity.ERROR, None, message)
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
