@@ -104,17 +104,10 @@ def _short_errors() -> Iterator[None]:
     """Convert all errors but bugs to a short `click.ClickException`."""
     try:
         yield
-    except click.NoSuchOption as error:
-        options = (
-            {name for option in error.ctx.command.params for name in option.opts} if error.ctx else set()
-        )
-        if (other := _OPTIONS.get(error.option_name)) not in options:
-            raise
-        hint = "; `bilm restart` continues a model" if error.option_name == "--model" else ""
-        message = f"No such option '{error.option_name}'. Did you mean '{other}'?{hint}"
-        raise click.UsageError(message, error.ctx) from error
     except click.ClickException as error:
         error.message = message_lines(error.message)  # type: ignore[misc]
+        if isinstance(error, click.NoSuchOption) and (hint := _hint(error)):
+            raise click.UsageError(f"{error.message} {hint}", error.ctx) from error
         raise
     except Exception as error:
         message = _message(error)
@@ -123,6 +116,15 @@ def _short_errors() -> Iterator[None]:
         if isinstance(error, ArgumentError):
             raise click.UsageError(message_lines(message)) from error
         raise click.ClickException(message_lines(message)) from error
+
+
+def _hint(error: click.NoSuchOption) -> str | None:
+    """Return a question for the option of the command that has another name in other programs."""
+    options = {name for option in error.ctx.command.params for name in option.opts} if error.ctx else set()
+    if (other := _OPTIONS.get(error.option_name)) not in options:
+        return None
+    is_model = error.option_name == "--model"
+    return f"Did you mean '{other}'?" + (" (`bilm restart` continues a model)" if is_model else "")
 
 
 def _message(error: Exception) -> str | None:

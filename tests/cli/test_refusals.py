@@ -221,3 +221,44 @@ def test_url_is_refused_as_file(tmp_path):
     address = "https://example.org/elmo/options.json"
     message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
     assert f"{address} is a URL; download it and give the path of the file" in message
+
+
+TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("finetune", "No such command 'finetune'. Did you mean 'restart'?"),
+        ("perplexity", "No such command 'perplexity'. Did you mean 'test'?"),
+        (f"train {TEXT} --save-dir r --lr 1", "No such option '--lr'. Did you mean '--learning-rate'?"),
+        (f"train {TEXT} --model r", "Did you mean '--save-dir'? (`bilm restart` continues a model)"),
+        ("train", "Missing options '--vocab-file', '--save-dir' and '--train-prefix'."),
+        ("train --save-dir r", "Missing options '--vocab-file' and '--train-prefix'."),
+        (f"train {TEXT}", "Missing option '--save-dir'."),
+    ],
+)
+def test_call_of_another_program_is_answered_by_own(command, message):
+    assert message in refuse(*command.split(), status=2)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (f"train {TEXT} --save-dir r --config options.json", "a model; give the file as --options"),
+        (f"train {TEXT} --save-dir r --options run.toml", "a command; give the file as --config"),
+        (f"train --train-prefix {VOCAB} --vocab-file {TRAIN} --save-dir r", "on a line: is it a text?"),
+        (f"train --train-prefix 'a*' --vocab-file {VOCAB} --save-dir r", "(the quotes are part of it)"),
+    ],
+)
+def test_wrong_file_is_told(command, message, trained, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("options.json", "run.toml"):
+        shutil.copy(trained / name, name)
+    assert message in refuse(*command.split())
+    assert not (tmp_path / "r").exists()
+
+
+def test_restart_with_two_runs_names_save_to(trained):
+    command = ("restart", "--train-prefix", TRAIN, "--model", trained, "--save-dir", "tuned")
+    assert "--save-to is a new run directory" in refuse(*command, status=2)
