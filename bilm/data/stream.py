@@ -166,6 +166,7 @@ def encode_sentences(
     vocab: Vocabulary,
     max_sentences: int | None = None,
     max_tokens: int | None = None,
+    are_in_form: bool = False,
 ) -> Sentences:
     """Encode the next sentences.
 
@@ -174,6 +175,7 @@ def encode_sentences(
         vocab: character-level or word-level vocabulary.
         max_sentences: maximum number of sentences.
         max_tokens: stop after the sentence that reaches this number of tokens, including both marks.
+        are_in_form: true if the lines are known to be in the vocabulary's normal form.
 
     Raises:
         VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
@@ -191,19 +193,19 @@ def encode_sentences(
         lengths.append(len(words) + 1)
         n_tokens += len(words) + 2
         if len(tokens) >= _ENCODE_TOKENS:
-            pieces.append(_encode(tokens, vocab, oov))
+            pieces.append(_encode(tokens, vocab, oov, are_in_form))
             tokens = []
         if max_tokens is not None and n_tokens >= max_tokens:
             break
-    pieces.append(_encode(tokens, vocab, oov))
+    pieces.append(_encode(tokens, vocab, oov, are_in_form))
     ends = np.cumsum(lengths, dtype=np.int64)
     starts = ends - np.array(lengths, np.int64)
     return Sentences(np.concatenate(pieces), starts, ends, tuple(oov))
 
 
-def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.ndarray:
+def _encode(tokens: Sequence[str], vocab: Vocabulary, oov: dict[str, int], are_in_form: bool) -> np.ndarray:
     """Return the ids of tokens; out-of-vocabulary words are added to `oov` with their numbers."""
-    ids = vocab.lookup(tokens)
+    ids = vocab.lookup(tokens, are_in_form)
     outside = np.flatnonzero(ids < 0)
     if not outside.size:
         return ids
@@ -211,7 +213,9 @@ def _encode(tokens: list[str], vocab: Vocabulary, oov: dict[str, int]) -> np.nda
     if not isinstance(vocab, UnicodeCharsVocabulary):
         ids[outside] = unk
     else:
-        words = vocab.in_form([tokens[k] for k in outside.tolist()])
+        words: Sequence[str] = [tokens[k] for k in outside.tolist()]
+        if not are_in_form:
+            words = vocab.in_form(words)
         ids[outside] = [vocab.size + oov.setdefault(word, len(oov)) for word in words]
     return ids
 
@@ -325,10 +329,12 @@ def _epoch(
         raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
     shard, line = start.shard, start.line  # place of the next line
 
+    form = vocab.unicode_form
+
     def texts() -> Iterator[str]:
         nonlocal shard, line
         for number in range(start.shard, len(shards)):
-            lines = read_lines(shards[number])
+            lines = read_lines(shards[number], None if form is None else form.of_text)
             if not keep_blank:
                 lines = (text for text in lines if text and not text.isspace())
             lines = islice(lines, stride[0], None, stride[1])
@@ -348,7 +354,7 @@ def _epoch(
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
     for number in count(start.block):
         place = Place(start.epoch, number, shard, line, behind, sentence)
-        sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
+        sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens, are_in_form=True)
         if not len(sentences):
             return
         if order.shuffle and order.passage_tokens:

@@ -159,7 +159,7 @@ _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as 
 _MOST_NUL = 0.05  # share of the bytes: 7% for the spaces of Cyrillic UTF-16 alone, far less in damaged text
 
 
-def read_lines(path: PathLike) -> Iterator[str]:
+def read_lines(path: PathLike, edit: Callable[[str], str] | None = None) -> Iterator[str]:
     """Yield the lines of a text file without line ends.
 
     NUL is an ordinary character, unless it is so frequent that the file cannot be UTF-8 text.
@@ -167,12 +167,14 @@ def read_lines(path: PathLike) -> Iterator[str]:
     Args:
         path: a UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
             checked for changes.
+        edit: applied to the text, several lines at a time; leaves line ends as they are.
 
     Raises:
         DataError: the file is missing, not readable, truncated or corrupt, is not UTF-8, or has a line of
             more than 16 MiB (the message names the line); or a shard has changed.
     """
-    for text in text_blocks(path):
+    for block in text_blocks(path):
+        text = block if edit is None else edit(block)
         yield from text.removesuffix("\n").split("\n")
 
 

@@ -144,10 +144,10 @@ class Vocabulary:
 
     def in_form(self, words: Sequence[str]) -> Sequence[str]:
         """Return words in the vocabulary's normal form."""
-        form = self._form
-        if form is None or form.is_of(" ".join(words)):
+        if (form := self._form) is None or form.is_of(text := " ".join(words)):
             return words
-        return [form.of_word(word) for word in words]
+        formed = form.of_text(text).split(" ")  # many times as fast as word by word
+        return formed if len(formed) == len(words) else [*map(form.of_word, words)]
 
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, or `unk` if it is not in the vocabulary."""
@@ -175,14 +175,19 @@ class Vocabulary:
         """Return the word with an id."""
         return self.words[cur_id]
 
-    def lookup(self, words: Sequence[str]) -> np.ndarray:
-        """Return int32 ids (n words,), -1 for words that are not in the vocabulary."""
+    def lookup(self, words: Sequence[str], are_in_form: bool = False) -> np.ndarray:
+        """Return int32 ids (n words,), -1 for words that are not in the vocabulary.
+
+        Args:
+            words: the words.
+            are_in_form: true if they are known to be in the normal form.
+        """
         ids = np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
-        if self._form is not None:  # what was found is in the form
+        if self._form is not None and not are_in_form:  # what was found is in the form
             outside = np.flatnonzero(ids < 0)
-            ids[outside] = [
-                self._ids.get(word, -1) for word in self.in_form([words[k] for k in outside.tolist()])
-            ]
+            unknown = [words[k] for k in outside.tolist()]
+            if (formed := self.in_form(unknown)) is not unknown:
+                ids[outside] = self.lookup(formed, are_in_form=True)
         return ids
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
