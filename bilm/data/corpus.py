@@ -20,7 +20,12 @@ from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, name_of, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import describe_disorder, describe_marks
+from bilm.vocabulary.vocabulary_file import (
+    MOST_UNKNOWN,
+    describe_disorder,
+    describe_marks,
+    describe_unknown,
+)
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -174,11 +179,8 @@ def doubts(counts: CorpusCounts, vocabulary: Vocabulary) -> Iterator[str]:
     n_attached = sum(len(word) > 1 and word[-1] in ",;:.!?" for word in words)
     special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
-    if counts.oov_rate > 0.25:
-        yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
-            "the words separated and capitalised alike?"
-        )
+    if counts.oov_rate > MOST_UNKNOWN:
+        yield describe_unknown(counts.oov_rate)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
         yield describe_marks(n_marks)
