@@ -351,10 +351,10 @@ raw = click.option("--raw", is_flag=True, help="The text is raw: tokenise it as 
 
 
 def say_end(text: "ModelText") -> None:
-    """Print the share of unknown words at the end of a text to standard error, and what to doubt."""
+    """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
-    share = f", {text.share}" if text.share else ""
-    click.echo(f"{text.n_words:,} words{share}", err=True)
+    if text.share:
+        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

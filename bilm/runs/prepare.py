@@ -117,10 +117,9 @@ def _steps(request: Request, source: distribution.StoredModel | None) -> bytes |
         return before.content
     content = outputs.read_file(request.steps, DataError)
     steps = TextPipeline.parse(content, str(request.steps))
-    if before.pipeline not in (None, steps):
-        request.reporter.warn(
-            f"corpus: made by other steps than the model's text: {steps}, {before.pipeline}"
-        )
+    if before.pipeline is not None and before.pipeline != steps:
+        changed = json_objects.changes(dataclasses.asdict(before.pipeline), dataclasses.asdict(steps))
+        request.reporter.warn(f"corpus: made by other steps than the model's text: {', '.join(changed)}")
     return content
 
 
