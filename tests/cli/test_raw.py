@@ -168,7 +168,7 @@ def test_raw_text_may_be_standard_input_of_any_length(trained, monkeypatch, tmp_
 def test_query_is_raw_too(trained, texts):
     raw, _ = texts
     asked = ("neighbours", "--raw", unicodedata.normalize("NFD", "café"))
-    found = printed(*asked, "It rose. He saw the café.", raw, "--model", trained, "-n", 1)
+    found = printed(*asked, "It rose. He saw the café.", raw, "--model", trained, "--same-word", "-n", 1)
     assert found.endswith("\t0\tMr . Maier saw the [café] .\n")
     message = refuse(*asked, "It rose. He saw.", raw, "--model", trained)
     assert message == "'café' is not a word of the sentence 'It rose . He saw .'"
