@@ -314,6 +314,7 @@ class ElmoEmbedder(ChunkEmbedder):
         pooling: str | None = None,
         dtype: str = "float32",
         compression: str | None = None,
+        raw: bool = False,
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
@@ -321,6 +322,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
         `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
         ``output_file_path`` and ``output_format``. `layers` and `pooling` are those of `embed_sentences`.
+        With `raw`, the file is raw text, see `embed_text`; lines are then its sentences.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
@@ -329,6 +331,7 @@ class ElmoEmbedder(ChunkEmbedder):
         require_flags(
             forget_sentences=forget_sentences,
             use_sentence_keys=use_sentence_keys,
+            raw=raw,
             overwrite=overwrite,
             resume=resume,
         )
@@ -336,13 +339,15 @@ class ElmoEmbedder(ChunkEmbedder):
         form = FileFormat(
             *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
         )
+        read = lines.lines_of(input_file)
         return embed_file(
             self.with_rows(batch_size),
-            lines.lines_of(input_file),
+            self.pipeline.read(read) if raw else read,
             Path(output_file),
             form,
             overwrite=overwrite,
             resume=resume,
+            with_sentences=raw,
         )
 
 

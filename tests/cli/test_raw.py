@@ -139,11 +139,28 @@ def test_raw_text_is_embedded_as_its_sentences(trained, texts, tmp_path):
         assert ("4 sentences" in output) == bool(flags) and "0.00% not in the vocabulary" in output
     raw, tokenised = (h5py.File(f"{text}.hdf5") for text in texts)
     with raw, tokenised:
-        assert raw.keys() == tokenised.keys() == {*"0123", "sentence_to_index"}
+        assert tokenised.keys() == {*"0123", "sentence_to_index"} == raw.keys() - {"sentences"}
+        assert [*raw["sentences"].asstr()] == SENTENCES  # the index has one number of a repeated one
         for key in "0123":
             np.testing.assert_array_equal(raw[key], tokenised[key])
         index = json.loads(raw["sentence_to_index"][0])
     assert index == {sentence: str(k) for k, sentence in enumerate(SENTENCES)}
+
+
+def test_embedded_raw_text_is_resumed(trained, texts, tmp_path):
+    raw, _ = texts
+    embedder = ElmoEmbedder.from_model(trained)
+    embedder.embed_file(raw, tmp_path / "whole.hdf5", raw=True)
+    text = raw.read_text()
+    raw.write_text(text + "\n\nThe river. It rose.\n\nsentences")
+    run("embed", "--raw", raw, tmp_path / "whole.hdf5", "--resume", "--model", trained)
+    with h5py.File(tmp_path / "whole.hdf5") as file:
+        sentences = [*SENTENCES, "The river .", "It rose .", "sentences"]
+        assert [*file["sentences"].asstr()] == sentences and len(file) == len(sentences) + 2
+        assert file["5"].shape[1] == 3
+    run("embed", "--raw", raw, tmp_path / "keys.hdf5", "--use-sentence-keys", "--model", trained)
+    with h5py.File(tmp_path / "keys.hdf5") as file:
+        assert file.keys() == {*sentences} and file["sentences"].shape[1] == 1
 
 
 def test_raw_text_is_embedded_to_parquet(trained, texts, tmp_path):

@@ -177,7 +177,12 @@ def embed(
         file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
         ((_, lines),) = named
         write = partial(
-            hdf5_output.embed_file, lines=read(lines), outfile=Path(out), form=file_format, resume=resume
+            hdf5_output.embed_file,
+            lines=read(lines),
+            outfile=Path(out),
+            form=file_format,
+            resume=resume,
+            with_sentences=raw,
         )
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
