@@ -105,6 +105,13 @@ def run(*arguments: object) -> str:
     return result.output
 
 
+def printed(*arguments: object) -> str:
+    """Run a command that must succeed; what it prints to standard output alone."""
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def refuse(*arguments: object, status: int = 1) -> str:
     """Run a command that must fail with one message; the message."""
     result = invoke(*arguments)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.options.parameters import Choice, Parameter, UnicodeForm
 
 if TYPE_CHECKING:
+    from bilm.embedding.model_text import ModelText
     from bilm.ray.cluster import Cluster
     from bilm.run_directory.model_source import ModelArguments as ModelArguments  # for the commands
 
@@ -195,13 +196,12 @@ precision = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
-def vocab_file(required: bool = False) -> Decorator:
-    """Return ``--vocab-file``; optional for commands that find a copy in the run directory."""
-    default = None if required else "the run's copy"
+def vocab_file(shown: str = "the run's copy") -> Decorator:
+    """Return ``--vocab-file``; `shown` is the vocabulary used without it, empty if there is none."""
     text = "Vocabulary, one word per line" + (
-        "." if required else "; a character-level model embeds without it."
+        "; a character-level model embeds without it." if shown else "."
     )
-    return click.option("--vocab-file", type=FILE, required=required, show_default=default, help=text)
+    return click.option("--vocab-file", type=FILE, show_default=shown, help=text)
 
 
 _model = click.option(
@@ -347,10 +347,27 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
 
 
 def input_lines(path: Path | str) -> Iterator[str]:
-    """Yield the lines of a file, or of standard input for ``-``."""
+    """Yield the lines of a file, or of standard input for ``-``.
+
+    Raises:
+        DataError: the path is a sentence, not the name of a file.
+    """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
+    if len(str(path).split()) > 1 and not os.path.exists(path):
+        raise DataError(f"{path}: no such file; for a sentence give -, and the sentence as standard input")
     return lines.read_lines(path)
+
+
+raw = click.option("--raw", is_flag=True, help="The text is raw: tokenise it as the training text was.")
+"""The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
+
+
+def say_end(text: "ModelText") -> None:
+    """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
+    text.warn()
+    if text.share:
+        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

@@ -22,7 +22,13 @@ from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
 from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import describe_disorder, describe_forms, describe_marks
+from bilm.vocabulary.vocabulary_file import (
+    MOST_UNKNOWN,
+    describe_disorder,
+    describe_forms,
+    describe_marks,
+    describe_unknown,
+)
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -147,9 +153,6 @@ def count_corpus(
     return CorpusCounts(*(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id, n_characters, n_shared))
 
 
-_MANY_UNKNOWN = 0.25
-
-
 def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Sequence[str]) -> Iterator[str]:
     """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
 
@@ -158,11 +161,8 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
         vocabulary: the vocabulary used for counting.
         lines: some lines of the text.
     """
-    if counts.oov_rate > _MANY_UNKNOWN:
-        yield (
-            f"{counts.oov_rate:.0%} of the words are not in the vocabulary; are both of one language, and "
-            f"the words separated and capitalised alike?{_other_form(vocabulary, lines)}"
-        )
+    if counts.oov_rate > MOST_UNKNOWN:
+        yield describe_unknown(counts.oov_rate) + _other_form(vocabulary, lines)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
         yield describe_marks(n_marks)

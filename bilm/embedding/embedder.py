@@ -5,9 +5,10 @@ The module also has bilm-tf's two functions that write vectors to a file.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
+from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from bilm.weights import hdf5_file
+from bilm.weights.distribution import StoredModel
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -47,11 +50,23 @@ class EmbedderKeywords(TypedDict, total=False):
     precision: str | None
 
 
+class EmbeddedSentence(NamedTuple):
+    """A sentence of a raw text.
+
+    Attributes:
+        words: words of the sentence.
+        vectors: float32 (layers, words, dim), or of another shape, see `ElmoEmbedder.embed_sentences`.
+    """
+
+    words: list[str]
+    vectors: np.ndarray
+
+
 def _load(
-    arguments: ModelArguments, vocab_file: str | Path | None, settings: EmbedderSettings
+    source: StoredModel, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedModel]:
     """Load a model onto its devices."""
-    source, vocabulary = arguments.open(), None
+    vocabulary = None
     if source.options.char_cnn is None:
         vocabulary = source.own_vocabulary(vocab_file)
     elif vocab_file is not None:
@@ -74,7 +89,8 @@ class ElmoEmbedder(ChunkEmbedder):
         weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
             (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
-        model: path of a model, instead of the two files, see `from_model`; or the arguments that name it.
+        model: path of a model, instead of the two files, see `from_model`; or the arguments that name it, or
+            the opened model.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
             consecutive sentences.
         batch_size: maximum rows of packed sentences, 128 by default; if `stateful`, sentences per batch, 64
@@ -109,7 +125,7 @@ class ElmoEmbedder(ChunkEmbedder):
         weight_file: str | Path | None = None,
         vocab_file: str | Path | None = None,
         *,
-        model: str | Path | ModelArguments | None = None,
+        model: str | Path | ModelArguments | StoredModel | None = None,
         **settings: Unpack[EmbedderKeywords],
     ) -> None:
         if isinstance(vocab_file, int):
@@ -117,9 +133,11 @@ class ElmoEmbedder(ChunkEmbedder):
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
         checked = EmbedderSettings.from_keywords(settings)
-        if not isinstance(model, ModelArguments):
+        if not isinstance(model, ModelArguments | StoredModel):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
-        super().__init__(_load(model, vocab_file, checked), checked.batch_size)
+        source = model.open() if isinstance(model, ModelArguments) else model
+        super().__init__(_load(source, vocab_file, checked), checked.batch_size)
+        self._steps = source.steps
 
     @classmethod
     def from_model(
@@ -173,6 +191,25 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return the arguments, for pickle and copy."""
+        return (*super().__getstate__(), self._steps)
+
+    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+        """Restore the embedder from `__getstate__`."""
+        *arguments, self._steps = saved
+        super().__setstate__(tuple(arguments))
+
+    @cached_property
+    def pipeline(self) -> TextPipeline:
+        """Steps from raw text to sentences, as the training text was made.
+
+        Raises:
+            ArgumentError: the model has none, because it was not trained on a corpus of `bilm.prepare`.
+            DataError: the model's ``text.json`` is damaged, or of a later version.
+        """
+        return self._steps.require()
 
     def get_output_dim(self) -> int:
         """Return `dim`, by AllenNLP's name."""
@@ -243,6 +280,27 @@ class ElmoEmbedder(ChunkEmbedder):
         embedded = self.with_rows(batch_size).in_chunks(checked, lambda words: words, form)
         return (vectors for chunk in embedded for _, vectors in chunk)
 
+    def embed_text(
+        self, text: str, *, layers: packing.Layers = "all", pooling: str | None = None
+    ) -> list[EmbeddedSentence]:
+        """Embed raw text: find its sentences and words as those of the training text, see `pipeline`.
+
+        Args:
+            text: raw text; blank lines separate paragraphs.
+            layers: as for `embed_sentences`.
+            pooling: as for `embed_sentences`.
+
+        Returns:
+            The words and the vectors of each sentence.
+
+        Raises:
+            ArgumentError: as `pipeline`.
+            OptionsError: there are no such layers or pooling.
+        """
+        sentences = [*self.pipeline.sentences(text)]
+        vectors = self.embed_sentences(sentences, layers=layers, pooling=pooling)
+        return [EmbeddedSentence(*pair) for pair in zip(sentences, vectors, strict=True)]
+
     @_takes_allennlp_names
     def embed_file(
         self,
@@ -256,6 +314,7 @@ class ElmoEmbedder(ChunkEmbedder):
         pooling: str | None = None,
         dtype: str = "float32",
         compression: str | None = None,
+        raw: bool = False,
         overwrite: bool = False,
         resume: bool = False,
     ) -> EmbeddingReport:
@@ -263,6 +322,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
         `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
         ``output_file_path`` and ``output_format``. `layers` and `pooling` are those of `embed_sentences`.
+        With `raw`, the file is raw text, see `embed_text`; lines are then its sentences.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
@@ -271,6 +331,7 @@ class ElmoEmbedder(ChunkEmbedder):
         require_flags(
             forget_sentences=forget_sentences,
             use_sentence_keys=use_sentence_keys,
+            raw=raw,
             overwrite=overwrite,
             resume=resume,
         )
@@ -278,13 +339,15 @@ class ElmoEmbedder(ChunkEmbedder):
         form = FileFormat(
             *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
         )
+        read = lines.lines_of(input_file)
         return embed_file(
             self.with_rows(batch_size),
-            lines.lines_of(input_file),
+            self.pipeline.read(read) if raw else read,
             Path(output_file),
             form,
             overwrite=overwrite,
             resume=resume,
+            with_sentences=raw,
         )
 
 

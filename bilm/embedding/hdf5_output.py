@@ -33,6 +33,7 @@ _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL
 _OWN_GROUP = "."
 _SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file or part: its settings, and the checksum and number of all lines up to its end."""
+_SENTENCES = "sentences"
 _PART_NAME = "part-{:012}.hdf5"
 _UNFINISHED = "part-unfinished.tmp"
 _PART_BYTES = 1 << 26
@@ -117,6 +118,7 @@ def embed_file(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    with_sentences: bool = False,
     callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> EmbeddingReport:
     """Embed lines and write them to a file.
@@ -131,6 +133,8 @@ def embed_file(
         form: format of the file.
         overwrite: replace an existing file or its parts.
         resume: keep the existing lines, which must be from the same text and model, and embed the rest.
+        with_sentences: write all lines, in order, as ``sentences`` if the format has ``sentence_to_index``,
+            where a repeated sentence has only one number.
         callback: called with the report every few thousand words.
 
     Returns:
@@ -151,7 +155,7 @@ def embed_file(
         (temporary,) = stack.enter_context(held)
         check_embeddings(outfile, overwrite, resume)
         parts = find_parts(outfile, settings) if resume else []
-        text = _Text(lines, form)
+        text = _Text(lines, form, with_sentences)
         for part in parts:
             text.skip(part)
         report.n_kept = text.n_lines
@@ -168,18 +172,22 @@ def embed_file(
         with _failures_named(outfile):
             file = stack.enter_context(h5py.File(temporary, "w"))
         embedded = chain([first] if first else [], embedded)
+        own_names = [*text.index_names, _SENTENCES] if text.index_names else []
         new_parts = _write_parts(embedded, outfile, settings, report, callback)
         for path in chain([part.path for part in parts], new_parts):
             with _failures_named(outfile), h5py.File(path) as source:
                 atomic.require_disk_space(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
-                    if key not in text.index_names:
+                    if key not in own_names:
                         source.copy(key, file, key)
         with _failures_named(outfile):
             index = json.dumps(text.index)
-            atomic.require_disk_space(temporary.parent, len(text.index_names) * len(index) + _EXTRA_BYTES)
+            n_bytes = (len(text.index_names) + bool(text.sentences)) * len(index)
+            atomic.require_disk_space(temporary.parent, n_bytes + _EXTRA_BYTES)
             for name in text.index_names:
                 file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
+            if text.sentences:
+                file.create_dataset(_SENTENCES, data=text.sentences, dtype=h5py.string_dtype())
             _write_attributes(file, settings, text.n_lines, text.digest)
             file.close()
     report.count()
@@ -214,12 +222,13 @@ class _Text:
         n_blank: number of these lines without words.
         index_names: names of the datasets that map sentences to line numbers.
         index: line numbers by sentence.
+        sentences: all lines so far, if they are kept.
 
     With sentence keys each sentence is written once, and blank lines are not written. HDF5 does not allow
     every name: in keys a slash becomes U+2215, a NUL U+2400, and a sentence of one full stop U+2024.
     """
 
-    def __init__(self, lines: Iterable[str], form: FileFormat) -> None:
+    def __init__(self, lines: Iterable[str], form: FileFormat, keeps_sentences: bool) -> None:
         self._lines = iter(lines)
         self._form = form
         self._sentences: dict[str, str] = {}
@@ -227,6 +236,8 @@ class _Text:
         names = ["sentence_to_index"] + ["sentence_indices"] * form.include_sentence_indices
         self.index_names = names if has_index else []
         self.index: dict[str, str] = {}
+        self.sentences: list[str] = []
+        self._keeps_sentences = keeps_sentences and has_index
         self._digest = hashlib.sha256()
         self.n_lines = self.n_blank = 0
 
@@ -254,6 +265,8 @@ class _Text:
         key = self._key(sentence)
         if sentence and self.index_names:
             self.index[sentence] = str(self.n_lines)
+        if self._keeps_sentences:
+            self.sentences.append(sentence)
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
         self.n_lines += 1
         self.n_blank += not sentence

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, count
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +20,7 @@ from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
+from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
@@ -91,15 +93,34 @@ class Prediction:
     best: Sequence[tuple[str, float]]
 
 
+class PredictedSentence(NamedTuple):
+    """A sentence of a raw text.
+
+    Attributes:
+        words: words of the sentence.
+        predictions: the most probable words at its places.
+    """
+
+    words: list[str]
+    predictions: list[Prediction]
+
+
 class Scorer:
     """Scores sentences and texts with a language model.
 
     Args:
         model: language model with its weights.
         vocabulary: vocabulary of the model; character-level if the model is.
+        steps: steps from raw text to sentences of the model.
     """
 
-    def __init__(self, model: language_model.LanguageModel, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        model: language_model.LanguageModel,
+        vocabulary: Vocabulary,
+        steps: ModelSteps | None = None,
+    ) -> None:
+        self._steps = steps or ModelSteps()
         self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n, dim, spec = model.options.n_directions, model.options.lstm.projection_dim, keras.KerasTensor
@@ -133,7 +154,12 @@ class Scorer:
         vocabulary = stored.own_vocabulary(vocab_file, options.n_tokens_vocab)
         model = language_model.LanguageModel(options, precision)
         transfer.set_weights(model.named_weights(), stored.arrays(), stored.source)
-        return cls(model, vocabulary)
+        return cls(model, vocabulary, stored.steps)
+
+    @cached_property
+    def pipeline(self) -> TextPipeline:
+        """Steps from raw text to sentences, see `bilm.ElmoEmbedder.pipeline`."""
+        return self._steps.require()
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[SentenceScore]:
         """Score sentences in order, each from zero state; empty sentences are scored, too.
@@ -310,6 +336,7 @@ class WordPredictor(Scorer):
     Args:
         model: language model with its weights.
         vocabulary: vocabulary of the model; character-level if the model is.
+        steps: steps from raw text to sentences of the model.
 
     Example:
         >>> predictor = WordPredictor.from_model("run")
@@ -386,6 +413,26 @@ class WordPredictor(Scorer):
                         kept = [(word, p) for word, p in pairs if word not in SPECIAL_TOKENS]
                         predictions.append(Prediction(place, words[place], kept[:n_best]))
                 yield predictions
+
+    def predict_text(
+        self, text: str, n_best: int = 10, context: str = "both", gap: str | None = None
+    ) -> list[PredictedSentence]:
+        """Find the most probable words at places in raw text, whose sentences and words are found first.
+
+        Args:
+            text: raw text, such as ``"He was ___."``.
+            n_best: as for `predict`.
+            context: as for `predict`.
+            gap: as for `predict`; it may stand beside letters and punctuation.
+
+        Raises:
+            ArgumentError: the model has no steps from raw text, see `bilm.ElmoEmbedder.pipeline`.
+            OptionsError: as `predict`.
+        """
+        gap = None if gap is None else self.pipeline.word(gap)
+        sentences = [*self.pipeline.sentences(text, gap)]
+        predictions = self.predict(sentences, n_best, context, gap)
+        return [PredictedSentence(*pair) for pair in zip(sentences, predictions, strict=True)]
 
 
 def _inputs_and_targets(

@@ -12,6 +12,8 @@ CHECKPOINT = "model.ckpt-"
 OPTIONS_FILE = "options.json"
 VOCABULARY_FILE = "vocab.txt"
 DIGEST_FILE = "vocab.txt.sha256"
+TEXT_FILE = "text.json"
+"""Steps from raw text to sentences, as `bilm prepare` wrote them."""
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 ARGUMENTS_FILE = "run.toml"
@@ -24,7 +26,7 @@ LOCK_FILE = "bilm.lock"
 
 _FILES = (
     *(STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE),
-    *(MARK_FILE, LOCK_FILE),
+    *(TEXT_FILE, MARK_FILE, LOCK_FILE),
 )
 _NAME = re.compile(
     rf"{'|'.join(map(re.escape, _FILES))}|{DIVERGED}[0-9]+(-[0-9]+)?\.txt"

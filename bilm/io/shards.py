@@ -224,13 +224,13 @@ def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iter
         for name in filter(can_be_read_once, dict.fromkeys(patterns)):
             if name == STDIN:
                 stream = stream or getattr(sys.stdin, "buffer", None) or io.BytesIO()  # may be missing
-                files[name] = stack.enter_context(_spooled(stream, _NAME, _NAME))
+                files[name] = stack.enter_context(spooled(_blocks(stream, _NAME), _NAME, _NAME))
                 continue
             if not Path(name).is_fifo():
                 outputs.require_regular(name, DataError)
             with messages.os_errors_as(DataError, name):
                 pipe = stack.enter_context(io.FileIO(name))
-            files[name] = stack.enter_context(_spooled(pipe, name, os.path.abspath(name)))
+            files[name] = stack.enter_context(spooled(_blocks(pipe, name), name, os.path.abspath(name)))
         yield find_files([str(files.get(name, name)) for name in patterns])
 
 
@@ -242,8 +242,17 @@ def can_be_read_once(path: PathLike) -> bool:
 
 
 @contextmanager
-def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator[Path]:
-    """Yield a temporary file with the bytes of a stream; `name_of` its path is `place`."""
+def spooled(blocks: Iterable[bytes], name: str, place: str) -> Iterator[Path]:
+    """Yield a temporary file with the bytes of blocks; `name_of` its path is `place`.
+
+    Args:
+        blocks: bytes to write.
+        name: name of the blocks in errors.
+        place: name of the file, as of a path.
+
+    Raises:
+        DataError: there are no bytes, or they cannot be written.
+    """
     n_bytes = 0
     with ExitStack() as stack:
         try:
@@ -257,7 +266,7 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
                 path.unlink()
                 path.symlink_to(link)
             with path.open("wb") as file:
-                while block := _read(stream, name):
+                for block in blocks:
                     n_bytes += file.write(block)
         except OSError as error:
             problem = f"{name} cannot be kept in a temporary file: {error.strerror or error}"
@@ -267,6 +276,7 @@ def _spooled(stream: BinaryIO | io.RawIOBase, name: str, place: str) -> Iterator
         yield path
 
 
-def _read(stream: BinaryIO | io.RawIOBase, name: str) -> bytes:
+def _blocks(stream: BinaryIO | io.RawIOBase, name: str) -> Iterator[bytes]:
     with messages.os_errors_as(DataError, name):
-        return stream.read(_BLOCK_BYTES) or b""
+        while block := stream.read(_BLOCK_BYTES):
+            yield block

@@ -66,6 +66,7 @@ class RunDirectory:
         vocabulary: Vocabulary,
         overwrite: bool = False,
         inputs: Collection[Path] = (),
+        steps: bytes | None = None,
     ) -> "RunDirectory":
         """Start a new run.
 
@@ -75,6 +76,7 @@ class RunDirectory:
             vocabulary: vocabulary of the model.
             overwrite: replace an existing run; other files stay.
             inputs: files that the training reads.
+            steps: content of ``text.json``; None without one.
 
         Raises:
             CheckpointError: the directory already holds a run and `overwrite` is not set, a file not written
@@ -83,6 +85,7 @@ class RunDirectory:
         run = cls(Path(path), options)
         users_files = files.require_replaceable(run.path, overwrite, vocabulary, inputs)
         wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: run._options_text()}
+        wanted |= {} if steps is None else {run_files.TEXT_FILE: steps}
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
@@ -143,8 +146,12 @@ class RunDirectory:
         files.check_vocabulary(self.path, vocabulary)
         distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
-    def take_over(self, vocabulary: Vocabulary) -> None:
-        """Mark an existing directory as a run of bilm before training continues; keeps its vocabulary file.
+    def take_over(self, vocabulary: Vocabulary, steps: bytes | None) -> None:
+        """Mark an existing directory as a run of bilm before training continues; keeps the files it has.
+
+        Args:
+            vocabulary: vocabulary of the model.
+            steps: content of ``text.json``; None without one.
 
         Raises:
             CheckpointError: the directory cannot be written.
@@ -155,6 +162,8 @@ class RunDirectory:
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
+            if steps is not None and not (self.path / run_files.TEXT_FILE).exists():
+                self._write(run_files.TEXT_FILE, steps)
 
     def latest(self, read: bool = True) -> CheckpointFile:
         """Find the newest readable checkpoint; its names and shapes fit the options.
@@ -366,6 +375,8 @@ class RunModel(distribution.StoredModel):
         self.n_predicted = self.options.n_tokens_vocab
         file = self.run.vocabulary_file
         self.vocabulary_file = distribution.ModelFile(file) if file.is_file() else None
+        file = path / run_files.TEXT_FILE
+        self.text_file = distribution.ModelFile(file) if file.is_file() else None
         self.which = "latest" if which is None else which
 
     @cached_property

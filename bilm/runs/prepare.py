@@ -13,8 +13,8 @@ import tensorflow as tf
 from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
-from bilm.errors import ArgumentError, OptionsError
-from bilm.io import json_objects
+from bilm.errors import ArgumentError, DataError, OptionsError
+from bilm.io import json_objects, outputs
 from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, SoftmaxBiasInit, plan, recipes
@@ -24,6 +24,7 @@ from bilm.runs.log import RunLog
 from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import Request
+from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -67,7 +68,8 @@ def run(
     worker = Worker.from_environment()
     reporter = request.reporter
     writes = worker.is_chief and not request.settings.dry_run
-    inputs = request.files("vocab_file", "old_vocab_file", "options")
+    inputs = request.files("vocab_file", "old_vocab_file", "options", "corpus")
+    steps = _steps(request, source)
     inputs += [] if source is None else source.files
     with _alone(request.kind) as held:
         interrupted = _opened(request, vocabulary, writes, inputs, held)
@@ -99,12 +101,29 @@ def run(
         if writes:
             if kept is None:
                 inputs += [Path(shard) for part in (text, heldout) if part for shard in part.counts.shards]
-                run.create(run.path, run.options, vocabulary, request.overwrite, inputs)
+                run.create(run.path, run.options, vocabulary, request.overwrite, inputs, steps)
                 held.callback(run.discard_unsaved)
             else:
-                run.take_over(vocabulary)
+                run.take_over(vocabulary, steps)
             log = held.enter_context(contextlib.closing(RunLog(run.path, state.log_bytes, state.step)))
         return Training(request, run, trainer, state, text, heldout, log).train()
+
+
+def _steps(request: Request, source: distribution.StoredModel | None) -> bytes | None:
+    """Return the ``text.json`` of the corpus or, without one, of the source; warn if both have other steps.
+
+    Raises:
+        DataError: it cannot be read, or is damaged.
+    """
+    before = ModelSteps(None, "") if source is None else source.steps
+    if request.steps is None:
+        return before.content
+    content = outputs.read_file(request.steps, DataError)
+    steps = TextPipeline.parse(content, str(request.steps))
+    if before.pipeline is not None and before.pipeline != steps:
+        changed = json_objects.changes(dataclasses.asdict(before.pipeline), dataclasses.asdict(steps))
+        request.reporter.warn(f"corpus: made by other steps than the model's text: {', '.join(changed)}")
+    return content
 
 
 def _opened(

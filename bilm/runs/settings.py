@@ -189,7 +189,7 @@ ARGUMENTS = tuple(TrainingArguments.__annotations__)
 """Names of the keyword arguments of `TrainingSettings.from_arguments`."""
 
 
-_PATHS = "vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
+_PATHS = "corpus vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _OF_ONE_CALL = ("max_time", "resume", "dry_run")
 
 
@@ -209,7 +209,8 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         file = json_objects.JsonObject("", values)
         options = file.take("options", dict | str | None, None)
         preset, *_ = (
-            file.take(name, str | None, None) for name in ("preset", "recipe", "vocab_file", "save_dir")
+            file.take(name, str | None, None)
+            for name in ("preset", "recipe", "corpus", "vocab_file", "save_dir")
         )
         file.taken.update(ARGUMENTS, ["train_prefix"])
         writer = file.take("written_by", str, WRITER)
@@ -239,6 +240,35 @@ TEXTS = ("train_prefix", "heldout_prefix")
 """Arguments that are patterns of text files."""
 
 
+def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the arguments of a call with the texts and the vocabulary of its `corpus`, if it has one.
+
+    Args:
+        arguments: arguments of the call by name; texts as patterns, None for a missing argument.
+        kind: ``train`` or ``restart``, which needs a new vocabulary only to remap to it.
+
+    Raises:
+        ArgumentError: the corpus is none, or goes with another text or vocabulary; or without it, the text or
+            the vocabulary is missing.
+    """
+    corpus = arguments.get("corpus")
+    if corpus is None:
+        needed = ["train_prefix"] + ["vocab_file"] * (kind == "train")
+        if missing := [f"`{name}`" for name in needed if not arguments.get(name)]:
+            raise ArgumentError(f"give {' and '.join(missing)}, or the `corpus` of `bilm prepare`")
+        return dict(arguments)
+    from bilm.text.prepare import CorpusFiles
+
+    own = CorpusFiles.of(corpus)._asdict()
+    if kind == "restart" and not arguments.get("remap_vocab"):
+        del own["vocab_file"]
+    for name, file in own.items():
+        value = arguments.get(name) or ()  # the workers of a cluster get the files, too
+        if value and (file is None or [*map(_absolute, as_patterns(value, name))] != [_absolute(file)]):
+            raise ArgumentError(f"`corpus` does not go with `{name}`")
+    return {**arguments, **own}
+
+
 class Request:
     """Everything that a call of train or restart says, checked; no file has been opened.
 
@@ -259,9 +289,10 @@ class Request:
         should_stop: returns true to request a stop.
         until: deadline of the call, in seconds of `time.monotonic`.
         command: the call as it is recorded in ``calls.jsonl``.
+        steps: ``text.json`` of the corpus; None without a corpus.
 
     Raises:
-        ArgumentError: arguments exclude each other.
+        ArgumentError: arguments are missing or exclude each other.
         OptionsError: as `TrainingSettings.from_arguments`, or the recipe is unknown.
     """
 
@@ -277,15 +308,19 @@ class Request:
     ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
-        local = {"settings", "ray", "reporter", "should_stop"}
-        given = {**arguments, **arguments["settings"]}
+        local = {"settings", "steps", "ray", "reporter", "should_stop"}
+        typed = {**arguments, **arguments["settings"]}
+        typed |= {name: as_patterns(typed[name], name) for name in TEXTS if typed.get(name) is not None}
+        given = with_corpus(typed, self.kind)
         texts = {name: as_patterns(given[name], name) for name in TEXTS if given.get(name) is not None}
         self.arguments = {
             name: value
             for name, value in {**given, **texts}.items()
             if name not in local and value != defaults.get(name)
         }
-        written = [f"{name}={_written(value)}" for name, value in self.arguments.items()]
+        are_typed = {name for name, value in typed.items() if value not in (None, ())}
+        written = [f"{name}={_written(value)}" for name, value in self.arguments.items() if name in are_typed]
+        self.steps: Path | None = given.get("steps")
         # From here on the current directory may change.
         self.arguments |= {name: tuple(map(_absolute, patterns)) for name, patterns in texts.items()}
         paths = {name: value for name, value in self.arguments.items() if name in _PATHS}
@@ -319,7 +354,8 @@ class Request:
             seed: seed of the call, given or drawn.
             options: complete options of the model.
         """
-        values = {"train_prefix": self.arguments["train_prefix"], "vocab_file": self.arguments["vocab_file"]}
+        names = ("corpus", "train_prefix", "vocab_file")
+        values = {name: self.arguments[name] for name in names if name in self.arguments}
         values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
         values |= {"seed": seed, "options": options.to_json()}
         n_train_tokens = values["options"].pop("n_train_tokens")  # counted anew

@@ -2,16 +2,18 @@
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, checked, require_positive
-from bilm.io import PathLike, as_patterns
+from bilm.io import PathLike, as_patterns, shards
+from bilm.io.lines import read_lines
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
+from bilm.text.pipeline import TextPipeline
 from bilm.training.meter import mean
 
 
@@ -22,6 +24,7 @@ def test(
     *,
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
+    raw: bool = False,
     checkpoint: str | int | None = None,
     batch_size: int | None = None,
     compat: str | None = None,
@@ -36,6 +39,7 @@ def test(
         model: path of a model, instead of `save_dir`: a run directory, or a folder or archive of weights
             dumped with the softmax.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
+        raw: the text is raw, and is tokenised as the training text was; needs the model's ``text.json``.
         checkpoint: ``"latest"`` (the default), ``"best"``, a step or a name, see `RunDirectory.choose`.
         batch_size: rows of a batch, only with `compat`; None for 256.
         compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
@@ -68,6 +72,11 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
     scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
+        if raw:
+            files = resources.enter_context(shards.input_files(patterns))
+            sentences = _as_bytes(stored.steps.require(), files)
+            name = f"sentences of {shards.name_files(files)}"
+            patterns = (str(resources.enter_context(shards.spooled(sentences, name, name))),)
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts))
         for doubt in text.doubts:
@@ -89,6 +98,13 @@ def test(
         checkpoint=stored.source,
         step=stored.step,
     )
+
+
+def _as_bytes(pipeline: TextPipeline, files: Iterable[PathLike]) -> Iterator[bytes]:
+    """Yield the sentences of files of raw text, one a line."""
+    for file in files:
+        for sentence in pipeline.read(read_lines(file)):
+            yield f"{sentence}\n".encode()
 
 
 test.__test__ = False  # type: ignore[attr-defined] # pytest then does not collect it where a user imports it

@@ -28,10 +28,11 @@ class Cluster(Protocol):
 
 @checked
 def train(
-    train_prefix: PathLike | Iterable[PathLike],
-    vocab_file: PathLike,
-    save_dir: PathLike,
+    train_prefix: PathLike | Iterable[PathLike] | None = None,
+    vocab_file: PathLike | None = None,
+    save_dir: PathLike | None = None,
     *,
+    corpus: PathLike | None = None,
     preset: str | None = None,
     options: Options | Mapping[str, Any] | PathLike | None = None,
     recipe: str | None = None,
@@ -47,6 +48,8 @@ def train(
         train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
+        corpus: directory that `bilm.prepare` wrote, in place of `train_prefix`, `vocab_file` and
+            ``heldout_prefix``; the run keeps its ``text.json``.
         preset: name of a set of hyper-parameters: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and
             others.
         options: hyper-parameters, instead of a preset: `bilm.Options`, a dictionary with the keys of
@@ -85,11 +88,14 @@ def train(
         >>> result.outcome == "finished", result.step, str(result.saved)
         (True, 2, 'new-run/model.ckpt-2')
     """
+    if save_dir is None:
+        raise ArgumentError("give `save_dir`, the run directory to write")
     request = Request(train, locals(), save_dir, recipe=recipe or (recipes.AUTO if options is None else None))
     chosen = choose_options(preset, options).with_values(request.settings.values)
     if ray is not None:
         return ray.train(request.kind, request.arguments, request.reporter, should_stop)
     cnn = chosen.char_cnn
+    vocab_file = vocab_file or request.arguments["vocab_file"]
     vocabulary = load_vocabulary(vocab_file, None if cnn is None else cnn.max_characters_per_token)
     if chosen.n_tokens_vocab not in (None, vocabulary.size):
         raise VocabularyError(
@@ -103,9 +109,10 @@ def train(
 
 @checked
 def restart(
-    train_prefix: PathLike | Iterable[PathLike],
+    train_prefix: PathLike | Iterable[PathLike] | None = None,
     save_dir: PathLike | None = None,
     *,
+    corpus: PathLike | None = None,
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
     checkpoint: str | int | None = None,
@@ -127,6 +134,7 @@ def restart(
     Args:
         train_prefix: text, as in `bilm.train`.
         save_dir: run directory of bilm or bilm-tf.
+        corpus: as in `bilm.train`; its vocabulary is used only with `remap_vocab`.
         model: path of a model, instead of `save_dir` or the two files of dumped weights: a run directory, a
             folder or archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
@@ -154,7 +162,7 @@ def restart(
         >>> result.step, str(result.saved)
         (13, 'tuned/model.ckpt-13')
     """
-    if remap_vocab and (vocab_file is None or save_to is None):
+    if remap_vocab and ((vocab_file is None and corpus is None) or save_to is None):
         raise ArgumentError(
             "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
         )
@@ -183,7 +191,7 @@ def restart(
             raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
         source.require_in_place()
     new, n_predicted = _changed_options(source, request.settings.values), source.n_predicted
-    vocabulary = old = source.require_vocabulary(vocab_file)
+    vocabulary = old = source.require_vocabulary(vocab_file or request.arguments.get("vocab_file"))
     if remap_vocab:
         old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
     try:

@@ -1,22 +1,26 @@
 """The steps from text to tokenised sentences, as a corpus and its models keep them in ``text.json``."""
 
 import dataclasses
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from icu4py import icu_version
 from icu4py.breakers import SentenceBreaker, WordBreaker
 
-from bilm.errors import DataError, checked
+from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike
 from bilm.io.json_objects import Bounds, JsonObject, parse_json
 from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
+from bilm.io.run_files import TEXT_FILE
 from bilm.options.parameters import UnicodeForm
 from bilm.text.settings import Split, language_problems
+
+_LOG = logging.getLogger(__name__)
 
 VERSION = 1
 """Version of the steps; another one is needed when the same text would become other tokens."""
@@ -29,8 +33,10 @@ _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
+_GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 _SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
+_PORTION = 1 << 14  # characters, which are tokenised at once
 _PART_OF_LINE = re.compile(rf".{{{_LONG_PARAGRAPH}}}.*?(?:[.!?…।؟۔][\"'”’»)]*\s|[。！？｡]|$)|.+", re.DOTALL)
 
 
@@ -75,29 +81,60 @@ class TextPipeline:
         Raises:
             DataError: the file is missing or damaged, or of a later version.
         """
+        return cls.parse(read_file(path, DataError), str(path))
+
+    @classmethod
+    def parse(cls, content: bytes, name: str) -> "TextPipeline":
+        """Read the steps from the content of a ``text.json``.
+
+        Args:
+            content: bytes of the file.
+            name: name of the file in errors.
+
+        Raises:
+            DataError: the content is damaged, or of a later version.
+        """
         try:
-            values = JsonObject("", parse_json(read_file(path, DataError)))
+            values = JsonObject("", parse_json(content))
         except ValueError as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{path}: is not JSON ({error})") from None
+            raise DataError(f"{name}: is not JSON ({error})") from None
         pipeline = values.read_as(cls, form=values.take("form", UnicodeForm | None))
         if values.problems:
-            raise DataError(f"{path}: {'; '.join(values.problems)}")
+            raise DataError(f"{name}: {'; '.join(values.problems)}")
         return pipeline
 
     @checked
-    def sentences(self, text: str) -> Iterator[list[str]]:
+    def sentences(self, text: str, gap: str | None = None) -> Iterator[list[str]]:
         """Yield the sentences of a text as lists of words.
 
         Args:
             text: raw text; blank lines separate paragraphs. Where lines or tokens are given, one sentence a
                 line.
+            gap: word that stays as it is, see `read`.
         """
-        lines = re.split(r"\r\n|\r|\n", text)
-        pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)
-        for sentence in self.tokenise([*pieces]):
+        for sentence in self.read(re.split(r"\r\n|\r|\n", text), gap):
             yield sentence.split(" ")
+
+    def read(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
+        """Yield the sentences of a text of any length, with one space between words.
+
+        Args:
+            lines: lines of raw text, as for `sentences`.
+            gap: word that stays as it is, such as ``___`` or ``[MASK]``, also beside letters and punctuation.
+        """
+        is_ordinary = gap is None or any(map(str.isalnum, gap)) and self.tokenise([gap]) == [self.word(gap)]
+        if gap is not None and not is_ordinary:
+            marked = self.read(line.replace(gap, _GAP) for line in lines)
+            yield from (sentence.replace(_GAP, gap) for sentence in marked)
+            return
+        pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)
+        for portion in _portions(pieces):
+            yield from self.tokenise(portion)
+
+    def word(self, text: str) -> str:
+        """Return a word as sentences have it, in its normal form; a text of several words stays as it is."""
+        sentences = self.tokenise([text])
+        return sentences[0] if len(sentences) == 1 and " " not in sentences[0] else text
 
     def tokenise(
         self, pieces: Sequence[str], split: Split | None = None, removed: Counter[str] | None = None
@@ -128,6 +165,61 @@ class TextPipeline:
             # The line end is a word of its own, so one call finds the words of all sentences.
             lines = " ".join(WordBreaker("\n".join(map(str.strip, pieces)), language)).split("\n")
         return [sentence for line in lines if (sentence := " ".join(line.split()))]
+
+
+class ModelSteps(NamedTuple):
+    """The ``text.json`` of a model, parsed when it is needed.
+
+    Attributes:
+        content: bytes of the file; None for a model without it.
+        name: name of the file, or of the model.
+    """
+
+    content: bytes | None = None
+    name: str = "the model"
+
+    @property
+    def pipeline(self) -> TextPipeline | None:
+        """Steps from raw text to sentences as those of the training text; None if they are unknown.
+
+        Raises:
+            DataError: the file is damaged, or of a later version.
+        """
+        return None if self.content is None else TextPipeline.parse(self.content, self.name)
+
+    def require(self) -> TextPipeline:
+        """Return `pipeline` to tokenise a text; warns of another version of ICU than at training.
+
+        Raises:
+            ArgumentError: the steps are unknown.
+            DataError: the file is damaged, or of a later version.
+        """
+        pipeline = self.pipeline
+        if pipeline is None:
+            raise ArgumentError(
+                f"{self.name}: has no {TEXT_FILE}, which says how its training text was made of raw text: "
+                "`bilm train` keeps that of a `corpus` of `bilm prepare`; for this model, tokenise the text "
+                "as its training text was, and leave out `raw`"
+            )
+        if pipeline.icu != icu_version and pipeline.split is not Split.TOKENS:
+            _LOG.warning(
+                "%s: the training text was tokenised by ICU %s, and this one is by ICU %s: words may differ",
+                *(self.name, pipeline.icu, icu_version),
+            )
+        return pipeline
+
+
+def _portions(pieces: Iterable[str]) -> Iterator[list[str]]:
+    """Yield consecutive pieces together, since ICU is slow to start."""
+    portion: list[str] = []
+    size = 0
+    for piece in pieces:
+        portion.append(piece)
+        size += len(piece)
+        if size >= _PORTION:
+            yield portion
+            portion, size = [], 0
+    yield portion
 
 
 def _without_invisible(text: str, removed: Counter[str] | None) -> str:

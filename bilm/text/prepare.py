@@ -12,17 +12,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bilm.errors import DataError, checked
+from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
+from bilm.io.run_files import TEXT_FILE
 from bilm.text.extract import Kind, Source, recognise
 from bilm.text.pipeline import TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
-TRAIN, HELDOUT, VOCABULARY, STEPS = "train", "heldout.txt", "vocab.txt", "text.json"
-"""Names of the files of a corpus."""
+TRAIN, HELDOUT, VOCABULARY = "train", "heldout.txt", "vocab.txt"
+"""Names of the files of a corpus, besides `TEXT_FILE`."""
 
 _SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
 _N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
@@ -383,7 +384,38 @@ class _Corpus:
         report.unknown = heldout.most_common(_N_UNKNOWN)
         report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
         steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
-        (self._directory / STEPS).write_text(steps, encoding="utf-8")
+        (self._directory / TEXT_FILE).write_text(steps, encoding="utf-8")
+
+
+class CorpusFiles(NamedTuple):
+    """Files of a corpus.
+
+    Attributes:
+        train_prefix: directory of the text to train on.
+        heldout_prefix: heldout text; None for an empty one.
+        vocab_file: vocabulary.
+        steps: ``text.json``.
+    """
+
+    train_prefix: str
+    heldout_prefix: str | None
+    vocab_file: str
+    steps: Path
+
+    @classmethod
+    def of(cls, directory: PathLike) -> "CorpusFiles":
+        """Return the files of a corpus.
+
+        Raises:
+            ArgumentError: the directory is not a corpus that `prepare` wrote.
+        """
+        train, heldout, vocabulary, steps = (
+            Path(directory, name) for name in (TRAIN, HELDOUT, VOCABULARY, TEXT_FILE)
+        )
+        for path in (steps, train, heldout, vocabulary):
+            if not path.exists():
+                raise ArgumentError(f"{directory} is not a corpus of bilm prepare: it has no {path.name}")
+        return cls(str(train), str(heldout) if heldout.stat().st_size else None, str(vocabulary), steps)
 
 
 _MADE_BY = "bilm prepare"
@@ -392,11 +424,11 @@ _MADE_BY = "bilm prepare"
 def _is_ours(directory: Path) -> bool:
     """Return whether a directory contains only a corpus that `prepare` wrote."""
     names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
-    own = re.compile(rf"{TRAIN}|{TRAIN}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{STEPS}")
-    if not all(map(own.fullmatch, names)) or STEPS not in names:
+    own = re.compile(rf"{TRAIN}|{TRAIN}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}")
+    if not all(map(own.fullmatch, names)) or TEXT_FILE not in names:
         return False
     try:
-        return json.loads((directory / STEPS).read_bytes())["made_by"] == _MADE_BY
+        return json.loads((directory / TEXT_FILE).read_bytes())["made_by"] == _MADE_BY
     except (ValueError, KeyError, TypeError):
         return False
 

@@ -316,6 +316,18 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
         yield Finding(Severity.WARNING, None, disorder)
 
 
+MOST_UNKNOWN = 0.25
+"""Share of words outside the vocabulary above which a text seems to be another than the model's."""
+
+
+def describe_unknown(share: float) -> str:
+    """Return a message about a text with a large share of words outside the vocabulary."""
+    return (
+        f"{share:.0%} of the words are not in the vocabulary; are both of one language, and the words "
+        "separated and capitalised alike?"
+    )
+
+
 def describe_marks(n_marks: int) -> str:
     """Return a message about sentence marks among the words of a text."""
     return f"the text holds <S> or </S> {n_marks:,} times, which are added to every sentence; remove them"

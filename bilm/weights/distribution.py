@@ -20,13 +20,14 @@ from bilm.io.tar_archive import TarArchive
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
+from bilm.text.pipeline import ModelSteps
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import arrays, hdf5_file
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.state_dict import StateDict, is_state_dict
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
-"""File names of a model on vectors.nlpl.eu and in simple_elmo."""
+"""File names of a model on vectors.nlpl.eu and in simple_elmo; bilm adds `bilm.io.run_files.TEXT_FILE`."""
 
 _ALLENNLP_FOLDER = "fta"
 """Folder of the files that an AllenNLP configuration names, as ``KEY.options_file``, ``KEY.weight_file``."""
@@ -120,6 +121,7 @@ class StoredModel:
         weight_file: weights.
         options_file: options.
         vocabulary_file: vocabulary, or None.
+        text_file: ``text.json``, or None.
 
     Attributes:
         path: path that the user named.
@@ -127,6 +129,7 @@ class StoredModel:
         dumped: file of the weights; a run has none.
         options_file: options; a run has none here.
         vocabulary_file: vocabulary, or None.
+        text_file: ``text.json`` with the steps from raw text to sentences, or None.
 
     Raises:
         BilmError: a property that is read on first use cannot be read.
@@ -138,10 +141,11 @@ class StoredModel:
         weight_file: ModelFile,
         options_file: ModelFile,
         vocabulary_file: ModelFile | None = None,
+        text_file: ModelFile | None = None,
     ) -> None:
         self.path, self.dumped = path, weight_file
-        self.options_file, self.vocabulary_file = options_file, vocabulary_file
-        files = (weight_file, options_file, vocabulary_file)
+        self.options_file, self.vocabulary_file, self.text_file = options_file, vocabulary_file, text_file
+        files = (weight_file, options_file, vocabulary_file, text_file)
         self.files = [file.path for file in files if file is not None]
 
     @property
@@ -203,6 +207,16 @@ class StoredModel:
             n_tokens_vocab=self.n_predicted,
             share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
         )
+
+    @cached_property
+    def steps(self) -> ModelSteps:
+        """Steps from raw text to sentences as those of the training text, if the model has a ``text.json``.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        file = self.text_file
+        return ModelSteps(None if file is None else file.content(DataError), str(file or self.path))
 
     def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
@@ -400,7 +414,7 @@ def _model(path: Path, files: Files, weights: str | None = None, options: str | 
         candidates = [name for name in files if name.endswith(_OPTIONS_ENDS)] if beside is None else [beside]
         options = _only(path, candidates, OPTIONS_NAME, files)
     vocabulary = next((files[name] for name in VOCABULARY_NAMES if name in files), None)
-    return StoredModel(path, files[weights], files[options], vocabulary)
+    return StoredModel(path, files[weights], files[options], vocabulary, files.get(run_files.TEXT_FILE))
 
 
 def _weights_among(path: Path, files: Files) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from bilm.analysis.neighbours import plane_of_directions
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import FILES, MODEL, figure_of, markup_of, refuse, run
+from tests.helpers import FILES, MODEL, figure_of, markup_of, printed, refuse
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 
@@ -21,9 +21,9 @@ def corpus(tmp_path):
 
 def test_neighbours_are_sorted(corpus):
     asked = ("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL)
-    same = [line.split("\t")[2] for line in run(*asked, "--layer", 0, "--same-word").splitlines()]
+    same = [line.split("\t")[2] for line in printed(*asked, "--layer", 0, "--same-word").splitlines()]
     assert same == ["the [cat] sat on a mat", "The dog barked at the [cat]"]
-    output = run(*asked, "-n", 3)
+    output = printed(*asked, "-n", 3)
     rows = [line.split("\t") for line in output.splitlines()]
     assert rows[0] == ["1.0000", "2", "the [cat] sat on a mat"]
     lines = [line.split() for line in corpus.read_text().splitlines()]
@@ -49,14 +49,14 @@ def test_page_has_every_layer(corpus, tmp_path):
     corpus.write_text(corpus.read_text() + "a <b>cat</b> %{x} </script> sat\n")
     page = tmp_path / "near.html"
     asked = ("neighbours", "cat", "the <i> cat sat", corpus, *MODEL, "-n", 4)
-    printed = run(*asked, "--layer", 1)
-    assert run(*asked, "--layer", 1, "--plot", page).replace(f"plot -> {page}\n", "") == printed
+    output = printed(*asked, "--layer", 1)
+    assert printed(*asked, "--layer", 1, "--plot", page) == output
     figure = figure_of(page)
     assert [trace["visible"] for trace in figure["data"]] == [False, False, True, True, False, False]
     labels = [button["label"] for button in figure["layout"]["updatemenus"][0]["buttons"]]
     assert labels == ["layer 0 (words alone)", "layer 1", "layer 2 (top)"]
     dots, star = figure["data"][2:4]
-    similarities = [float(line.split("\t")[0]) for line in printed.splitlines()]
+    similarities = [float(line.split("\t")[0]) for line in output.splitlines()]
     assert dots["marker"]["color"] == pytest.approx(similarities, abs=1e-4)
     assert star["hovertext"] == ["query word<br>the &lt;i&gt; [cat] sat"]
     hover = [text for trace in figure["data"] for text in trace["hovertext"]]

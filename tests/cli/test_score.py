@@ -12,7 +12,7 @@ from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import load_vocabulary
-from tests.helpers import GOLDEN, VARIANTS, run
+from tests.helpers import GOLDEN, VARIANTS, printed
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -61,7 +61,7 @@ def score(variant, path, *flags):
     path.write_text("\n".join(map(" ".join, SENTENCES)))
     folder = GOLDEN / variant
     files = ("--save-dir", folder / "final", "--vocab-file", folder / "vocab.txt")
-    return run("score", path, *files, *flags).splitlines()
+    return printed("score", path, *files, *flags).splitlines()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -161,7 +161,9 @@ def test_command_prints_predictions(tmp_path, predictor):
     text = tmp_path / "text"
     text.write_text("the a\n\na ___ the\n")
     flags = ("--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt", "--n-best", 2)
-    records = [json.loads(line) for line in run("predict", text, *flags, "--format", "jsonl").splitlines()]
+    records = [
+        json.loads(line) for line in printed("predict", text, *flags, "--format", "jsonl").splitlines()
+    ]
     assert [(record["line"], record["position"]) for record in records] == [
         (0, 0),
         (0, 1),
@@ -169,5 +171,5 @@ def test_command_prints_predictions(tmp_path, predictor):
     ]
     (expected,) = predictor.predict([["the", "a"]], 2)
     assert records[0]["best"] == [[word, pytest.approx(p, rel=1e-5)] for word, p in expected[0].best]
-    header, line = run("predict", text, *flags, "--gap", "___").splitlines()
+    header, line = printed("predict", text, *flags, "--gap", "___").splitlines()
     assert header == "line\tposition\tword\tpredictions" and line.startswith("2\t1\t___\t")

@@ -19,6 +19,7 @@ from rich.cells import cell_len
 import bilm
 from bilm.errors import DataError
 from bilm.options.parameters import UnicodeForm
+from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Split
@@ -467,13 +468,30 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     for config in ([], ["--config", tmp_path / "run.toml"]):
         (tmp_path / "run.toml").write_text('vocab_file = "other"\nmax_steps = 3\n')
         assert refuse(*command, "--corpus", corpus, *config) == "enough"
-        assert seen["vocab_file"] == corpus / "vocab.txt" and seen["max_steps"] == (3 if config else None)
-        assert (*seen["train_prefix"], *seen["heldout_prefix"]) == (
-            f"{corpus}/train",
-            f"{corpus}/heldout.txt",
-        )
-    run("prepare", raw, "--out", corpus, "--overwrite", "--heldout", 0)
-    assert refuse(*command, "--corpus", corpus) == "enough" and not seen["heldout_prefix"]
+        assert seen["corpus"] == corpus and seen["max_steps"] == (3 if config else None)
+        assert not (seen["train_prefix"] or seen["heldout_prefix"] or seen["vocab_file"])
+    (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\n')
+    typed = ("--train-prefix", raw / "00.txt", "--vocab-file", corpus / "vocab.txt")
+    assert refuse(*command, "--config", tmp_path / "run.toml", *typed) == "enough" and not seen["corpus"]
+
+
+def test_corpus_is_its_files(tmp_path):
+    corpus = tmp_path / "corpus"
+    for share, heldout in ((0.3, f"{corpus}/heldout.txt"), (0, None)):
+        bilm.prepare([write(tmp_path / "raw", chapters(3))], corpus, heldout=share, overwrite=True)
+        own = with_corpus({"corpus": corpus, "seed": 3}, "train")
+        assert (own["train_prefix"], own["vocab_file"]) == (f"{corpus}/train", f"{corpus}/vocab.txt")
+        assert own["heldout_prefix"] == heldout and own["seed"] == 3
+        assert with_corpus(own, "train") == own  # in the workers of a cluster
+        assert "vocab_file" not in with_corpus({"corpus": corpus}, "restart")
+        assert "vocab_file" in with_corpus({"corpus": corpus, "remap_vocab": True}, "restart")
+
+
+def test_missing_texts_are_named_together(tmp_path):
+    message = refuse("train", "--save-dir", tmp_path / "run", status=2)
+    assert message == "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"
+    message = refuse("restart", "--model", tmp_path, status=2)
+    assert message == "give --train-prefix, or the --corpus of `bilm prepare`"
 
 
 # --- text.json ----------------------------------------------------------------------------------------

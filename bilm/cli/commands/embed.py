@@ -1,5 +1,6 @@
 """``bilm embed``."""
 
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
+@flags.raw
 @flags.no_xla
 @flags.precision
 @_choice("all", "Write all layers (the default).")
@@ -101,6 +103,7 @@ def embed(
     out: str,
     model: "flags.ModelArguments",
     vocab_file: Path | None,
+    raw: bool,
     chosen: tuple[str, ...],
     layer: int | None,
     form: str | None,
@@ -122,6 +125,8 @@ def embed(
     OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
     files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer or
     the mean, without words with --pooling.
+
+    With --raw, SENTENCES is raw text, and lines are the sentences that are found in it.
 
     With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
@@ -145,32 +150,44 @@ def embed(
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
         click.echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
-    write: Callable[..., EmbeddingReport]
+    named = [(text, flags.input_lines(text)) for text in texts]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
-        named = ((text, flags.input_lines(text)) for text in texts)
-        write = partial(
-            parquet_output.embed_parquet, texts=named, directory=out, form=vectors, compression=packed
-        )
     else:
         from bilm.embedding import hdf5_output
 
         hdf5_output.check_embeddings(Path(out), overwrite, resume, [*texts, vocab_file, *model.inputs])
+    process.import_backend(backend)
+    from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.embedding.model_text import ModelText
+
+    stored = model.open()
+    embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
+    read = ModelText(stored, raw, embedder.vocabulary)
+    write: Callable[..., EmbeddingReport]
+    if form == "parquet":
+        pairs = ((text, read(lines)) for text, lines in named)
+        write = partial(
+            parquet_output.embed_parquet, texts=pairs, directory=out, form=vectors, compression=packed
+        )
+    else:
         keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
         file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
-        lines = flags.input_lines(texts[0])
+        ((_, lines),) = named
         write = partial(
-            hdf5_output.embed_file, lines=lines, outfile=Path(out), form=file_format, resume=resume
+            hdf5_output.embed_file,
+            lines=read(lines),
+            outfile=Path(out),
+            form=file_format,
+            resume=resume,
+            with_sentences=raw,
         )
     n_tokens = None
     if not any(map(can_be_read_once, texts)):
-        n_tokens = sum(len(line.split()) for text in texts for line in read_lines(text))
-    process.import_backend(backend)
-    from bilm.embedding.embedder import ElmoEmbedder
-
-    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
+        sentences = (read.lines(read_lines(text)) for text in texts)
+        n_tokens = sum(len(line.split()) for line in itertools.chain(*sentences))
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
@@ -184,9 +201,11 @@ def embed(
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
+    read.warn()
+    unknown = f", {read.share}" if read.share else ""
     click.echo(
-        f"{report.n_lines:,} lines{blank}{kept} -> {out}: ({shape}) {dtype}; "
-        f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s"
+        f"{report.n_lines:,} {'sentences' if raw else 'lines'}{blank}{kept} -> {out}: ({shape}) {dtype}; "
+        f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )
 
 
@@ -215,7 +234,7 @@ class EmbeddingProgress(ProgressLine):
 
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")
 _APART = {
-    "--ray": ("--stateful", "--cuda-device", "--resume"),
+    "--ray": ("--stateful", "--cuda-device", "--resume", "--raw"),
     "--format hdf5": ("--ray", "--compression snappy", "--compression zstd"),
     "--format parquet": ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices"),
     "--resume": ("--format parquet", "--overwrite", "--stateful"),

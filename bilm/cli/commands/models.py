@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import flags, process
+from bilm.errors import DataError
 from bilm.io.messages import json_line, printable
 from bilm.options.parameters import Compat, Context
 
@@ -58,6 +59,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.text_files("--test-prefix")
 @flags.vocab_file()
 @flags.whole_model
+@flags.raw
 @flags.no_xla
 @flags.precision
 @click.option(
@@ -98,6 +100,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @click.command(short_help="Print log-probabilities of sentences.")
 @click.argument("sentences", type=flags.TEXT_OR_URL)
 @flags.predicting_model
+@flags.raw
 @flags.no_xla
 @flags.precision
 @click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
@@ -107,6 +110,7 @@ def score(
     sentences: str,
     model: "flags.ModelArguments",
     vocab_file: Path | None,
+    raw: bool,
     precision: str,
     tokens: bool,
     form: str,
@@ -116,21 +120,26 @@ def score(
 
     Logarithms are natural. Each sentence is scored by itself; blank lines are skipped. The forward score is
     the sum over the words and </S>, the backward score over <S> and the words. Words outside the vocabulary
-    are scored as <UNK>.
+    are scored as <UNK>. With --raw, SENTENCES is raw text, and lines are its sentences.
 
     With --ray, several processes do the work, and SENTENCES may be a URL.
     """
     flags.check_texts(ray, sentences)
-    if ray is not None and precision != "float32":
-        raise click.UsageError(f"--ray does not go with --precision {precision}")
+    if ray is not None and (precision != "float32" or raw):
+        raise click.UsageError(f"--ray does not go with {'--raw' if raw else f'--precision {precision}'}")
+    lines = flags.input_lines(sentences) if ray is None else iter(())
     process.import_tensorflow()
     scores: Iterator[tuple[int, SentenceScore]]
+    text = None
     if ray is None:
+        from bilm.embedding.model_text import ModelText
         from bilm.embedding.scoring import Scorer
 
-        scorer = Scorer.from_stored(model.open(takes_files=False), vocab_file, precision)
-        lines = enumerate(map(str.split, flags.input_lines(sentences)))
-        numbered, others = itertools.tee((number, words) for number, words in lines if words)
+        stored = model.open(takes_files=False)
+        scorer = Scorer.from_stored(stored, vocab_file, precision)
+        text = ModelText(stored, raw, scorer.vocabulary)
+        pairs = enumerate(map(str.split, text(lines)))
+        numbered, others = itertools.tee((number, words) for number, words in pairs if words)
         scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
     else:
         from bilm.ray.jobs import score
@@ -146,6 +155,8 @@ def score(
                 click.echo("\t".join(record))
                 header = False
             click.echo("\t".join(map(_cell, record.values())))
+    if text is not None:
+        flags.say_end(text)
 
 
 def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
@@ -187,6 +198,7 @@ def _cell(value: object) -> str:
 @click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.PathName(allow_dash=True))
 @flags.predicting_model
+@flags.raw
 @flags.no_xla
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @click.option(
@@ -201,6 +213,7 @@ def predict(
     sentences: str,
     model: "flags.ModelArguments",
     vocab_file: Path | None,
+    raw: bool,
     n_best: int,
     context: str,
     gap: str | None,
@@ -211,22 +224,34 @@ def predict(
     A word is predicted from its context, without the word itself. For a gap at the end of a line these are
     possible next words, elsewhere substitutes. With --context both, the probability is the product of those
     of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
+
+    With --raw, SENTENCES is raw text, and lines are its sentences.
     """
+    lines = flags.input_lines(sentences)
     process.import_tensorflow()
+    from bilm.embedding.model_text import ModelText
     from bilm.embedding.scoring import WordPredictor
 
-    predictor = WordPredictor.from_stored(model.open(takes_files=False), vocab_file)
-    lines = map(str.split, flags.input_lines(sentences))
-    predictions = predictor.predict(lines, n_best, context, gap)
+    stored = model.open(takes_files=False)
+    predictor = WordPredictor.from_stored(stored, vocab_file)
+    text = ModelText(stored, raw, predictor.vocabulary)
+    wanted = None if gap is None else text.word(gap)
+    read, again = itertools.tee(map(str.split, text(lines, wanted)))
+    n_predicted = 0
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for number, positions in enumerate(predictions):
+    for number, positions in enumerate(predictor.predict(read, n_best, context, wanted)):
+        words = {"sentence": " ".join(next(again))}
+        n_predicted += len(positions)
         for prediction in positions:
             if form == "jsonl":
-                click.echo(json_line({"line": number, **dataclasses.asdict(prediction)}))
+                click.echo(json_line({"line": number, **words, **dataclasses.asdict(prediction)}))
                 continue
             best = ", ".join(f"{word} {probability:.4f}" for word, probability in prediction.best)
             click.echo(f"{number}\t{prediction.position}\t{printable(prediction.word)}\t{printable(best)}")
+    flags.say_end(text)
+    if gap is not None and not n_predicted:
+        raise DataError(f"`gap`: {gap!r:.80} is no word of the text")
 
 
 @click.command(short_help="Write the weights for embedding to HDF5.")

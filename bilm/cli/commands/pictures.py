@@ -1,5 +1,6 @@
 """``bilm plot`` and ``bilm neighbours``: training curves and nearest neighbours."""
 
+import itertools
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,6 @@ import click
 from bilm.cli import flags, process
 from bilm.errors import DataError
 from bilm.io import messages, outputs
-from bilm.options.parameters import UnicodeForm
 
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
@@ -55,6 +55,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_model
+@flags.raw
 @flags.no_xla
 @click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
 @click.option(
@@ -73,6 +74,7 @@ def neighbours(
     corpus: Path,
     model: "flags.ModelArguments",
     vocab_file: Path | None,
+    raw: bool,
     n_neighbours: int,
     layer: int | None,
     plot: Path | None,
@@ -81,12 +83,10 @@ def neighbours(
 ) -> None:
     """Print the words in CORPUS (- for stdin) that are nearest to WORD in the context of SENTENCE.
 
-    Each output line has the cosine similarity, the sentence number from 0, and the word in its context.
+    Each output line has the cosine similarity, the sentence number from 0, and the word in its context. With
+    --raw, CORPUS and SENTENCE are raw text.
     """
-    words, same = sentence.split(), UnicodeForm.NFC.of_word
-    position = next((k for k, other in enumerate(words) if same(other) == same(word)), None)
-    if position is None:
-        raise DataError(f"{word!r:.80} is not a word of the sentence {sentence!r:.80}")
+    lines = flags.input_lines(corpus)
     from bilm.analysis import pictures
 
     if plot is not None:
@@ -95,8 +95,15 @@ def neighbours(
     process.import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
     from bilm.embedding.embedder import ElmoEmbedder
+    from bilm.embedding.model_text import ModelText
 
-    embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
+    stored = model.open()
+    text = ModelText(stored, raw)
+    word, sentences = text.word(word), text.sentences(sentence)
+    words = next((words for words in sentences if word in words), [*itertools.chain(*sentences)])
+    if word not in words:
+        raise DataError(f"{word!r:.80} is not a word of the sentence {' '.join(words)!r:.80}")
+    embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file)
     top = embedder.n_layers - 1
     chosen = top if layer is None else layer
     if chosen > top:
@@ -104,13 +111,14 @@ def neighbours(
     by_layer = find_neighbours(
         embedder,
         words,
-        position,
-        flags.input_lines(corpus),
+        words.index(word),
+        text(lines),
         n_neighbours=n_neighbours,
         same_word=same_word,
     )
     for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")
+    flags.say_end(text)
     if plot is not None:
         pictures.save_picture(neighbours_picture(by_layer, chosen), plot, overwrite)
         click.echo(f"plot -> {plot}", err=True)

@@ -161,21 +161,6 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     return path
 
 
-def _read_corpus(context: click.Context, _: click.Parameter, directory: Path | None) -> Path | None:
-    """Use the files of a corpus that `bilm prepare` wrote as defaults of the flags of text and vocabulary."""
-    if directory is not None and not context.resilient_parsing:
-        if not (directory / "text.json").is_file():
-            raise click.BadParameter(f"{directory} is not a corpus of bilm prepare: it has no text.json")
-        heldout = directory / "heldout.txt"
-        values = {
-            "train_prefix": [str(directory / "train")],
-            "heldout_prefix": [str(heldout)] if heldout.stat().st_size else [],
-            "vocab_file": directory / "vocab.txt",
-        }
-        context.default_map = dict(context.default_map or {}) | values
-    return directory
-
-
 def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
     """Drop values of a file of arguments that the command line sets under another name."""
     file = context.default_map or {}
@@ -184,16 +169,23 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
         for name in arguments
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    rivals = {"preset": "options", "options": "preset"}
+    of_text = ("train_prefix", "heldout_prefix", "vocab_file")
+    rivals = {"preset": {"options"}, "options": {"preset"}, "corpus": {*of_text}}
+    rivals |= dict.fromkeys(of_text, {"corpus"})
     changed = dict(arguments["changes"]) if "changes" in typed else {}
     for name in file.keys() - typed:
-        if rivals.get(name) in typed or name in changed:
+        if rivals.get(name, set()) & typed or name in changed:
             arguments[name] = None
     arguments["changes"] = {**dict(file.get("changes", ())), **dict(arguments["changes"])}
 
 
 _training_flags = flags.together(
-    flags.text_files("--train-prefix"),
+    flags.text_files("--train-prefix", required=False),
+    click.option(
+        "--corpus",
+        type=flags.FILE,
+        help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
+    ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in _RARE)
         for parameter in parameters(Options).values()
@@ -227,6 +219,7 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
     def command(**arguments: Any) -> None:  # noqa: ANN401
         started = time.monotonic()
         _prefer_flags(click.get_current_context(), arguments)
+        settings.with_corpus(arguments, train.__name__)  # before TensorFlow is loaded
         with process.StopRequests() as stop:
             printer = PrintingReporter(stop)
             try:
@@ -262,7 +255,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 @click.command(cls=TrainingFlags)
-@flags.vocab_file(required=True)
+@flags.vocab_file(shown="")
 @click.option("--save-dir", type=flags.FILE, required=True, help="Run directory to write.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
@@ -279,17 +272,10 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     callback=_read_config,
     help="TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
 )
-@click.option(
-    "--corpus",
-    type=flags.FILE,
-    is_eager=True,
-    callback=_read_corpus,
-    help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
-)
 @_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
-def train(config: Path | None, corpus: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
+def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Train a language model from text.
 
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
@@ -305,9 +291,6 @@ def train(config: Path | None, corpus: Path | None, **arguments: Any) -> reporte
     from bilm.run_directory.files import CheckpointIndex
     from bilm.runs import train
 
-    for name in ("train_prefix", "heldout_prefix", "vocab_file") if corpus is not None else ():
-        if click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--corpus does not go with --{name.replace('_', '-')}")
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
     if not is_resumed and not arguments["dry_run"]:
         for file in run_files(arguments["save_dir"]):  # which a new run replaces
@@ -316,7 +299,7 @@ def train(config: Path | None, corpus: Path | None, **arguments: Any) -> reporte
 
 
 @click.command(cls=TrainingFlags)
-@flags.vocab_file(required=False)
+@flags.vocab_file()
 @flags.any_model
 @click.option("--save-to", type=flags.FILE, help="New run directory; the old one is not changed.")
 @click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")

@@ -1,0 +1,101 @@
+"""Texts as a model reads them: tokenised lines, or raw text that goes through the model's own steps."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from bilm.errors import BilmError, VocabularyError
+from bilm.vocabulary.vocabulary import Vocabulary
+from bilm.vocabulary.vocabulary_file import (
+    BOS,
+    EOS,
+    MOST_UNKNOWN,
+    describe_marks,
+    describe_unknown,
+    vocabulary_words,
+)
+from bilm.weights.distribution import StoredModel
+
+_LOG = logging.getLogger(__name__)
+
+
+class ModelText:
+    """Reads the lines of texts for a model, and counts words outside its vocabulary.
+
+    Args:
+        stored: the model.
+        raw: the lines are raw text, of which the model's steps make sentences; otherwise they are sentences.
+        vocabulary: vocabulary of the model, if it has been loaded; None for the one stored with it.
+
+    Attributes:
+        n_words: number of words read so far.
+        n_unknown: number of these outside the vocabulary; 0 without one.
+
+    Raises:
+        ArgumentError: `raw` is set, but the steps are unknown.
+    """
+
+    def __init__(self, stored: StoredModel, raw: bool = False, vocabulary: Vocabulary | None = None) -> None:
+        self.pipeline = stored.steps.require() if raw else None
+        self._vocabulary = vocabulary or _stored_vocabulary(stored)
+        self._form = stored.options.unicode_form
+        self._has_steps = stored.steps.content is not None
+        self.n_words = self.n_unknown = self._n_marks = 0
+
+    def word(self, text: str) -> str:
+        """Return a word as it is in the sentences."""
+        return self._in_form(text) if self.pipeline is None else self.pipeline.word(text)
+
+    def sentences(self, text: str) -> list[list[str]]:
+        """Return the words of the sentences of a short text, which are not counted."""
+        text = self._in_form(text)
+        return [text.split()] if self.pipeline is None else [*self.pipeline.sentences(text)]
+
+    def _in_form(self, text: str) -> str:
+        return text if self._form is None else self._form.of_text(text)
+
+    def lines(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
+        """Yield sentences as a call does, without counting their words."""
+        return iter(lines) if self.pipeline is None else self.pipeline.read(lines, gap)
+
+    def __call__(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
+        """Yield sentences, one a line, their words separated by whitespace.
+
+        Args:
+            lines: lines of the text.
+            gap: word that is not counted, and stays whole in raw text, see `TextPipeline.read`.
+        """
+        for line in self.lines(lines, gap):
+            words = [word for word in line.split() if word != gap]
+            self.n_words += len(words)
+            self._n_marks += words.count(BOS) + words.count(EOS)
+            if self._vocabulary is not None:
+                self.n_unknown += int((self._vocabulary.lookup(words) < 0).sum())
+            yield line
+
+    @property
+    def share(self) -> str | None:
+        """Share of the words outside the vocabulary, in words; None without words or without a vocabulary."""
+        if self._vocabulary is None or not self.n_words:
+            return None
+        return f"{self.n_unknown / self.n_words:.2%} not in the vocabulary"
+
+    def warn(self) -> None:
+        """Warn, at the end of the text, of sentence marks in it, and of a text that seems of another kind."""
+        if self.n_unknown > MOST_UNKNOWN * self.n_words:
+            hint = "" if self.pipeline or not self._has_steps else "; a raw text needs --raw"
+            _LOG.warning("text: %s%s", describe_unknown(self.n_unknown / self.n_words), hint)
+        if self._n_marks:
+            _LOG.warning("text: %s", describe_marks(self._n_marks))
+
+
+def _stored_vocabulary(stored: StoredModel) -> Vocabulary | None:
+    """Return the vocabulary stored with a model, to count with; None without one that can be read."""
+    file = stored.vocabulary_file
+    with suppress(BilmError):
+        if file is not None:
+            words = vocabulary_words(file.content(VocabularyError), str(file), validate=False)
+            vocabulary = Vocabulary.from_words(words)
+            vocabulary.unicode_form = stored.options.unicode_form
+            return vocabulary
+    return None
