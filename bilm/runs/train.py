@@ -14,6 +14,7 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.prepare import run
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import Request, TrainingArguments
+from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
@@ -103,7 +104,9 @@ def train(
             f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
         )
     if request.recipe not in (None, Recipe.BILM_TF) and "unicode_form" not in request.settings.values:
-        chosen = dataclasses.replace(chosen, unicode_form=vocabulary.form_of_words)
+        steps = request.steps and TextPipeline.from_file(request.steps)
+        form = steps.form if steps else vocabulary.form_of_words
+        chosen = dataclasses.replace(chosen, unicode_form=form)
     return run(request, dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size), vocabulary)
 
 

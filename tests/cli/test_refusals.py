@@ -233,8 +233,8 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
         ("perplexity", "No such command 'perplexity'. Did you mean 'test'?"),
         (f"train {TEXT} --save-dir r --lr 1", "No such option '--lr'. Did you mean '--learning-rate'?"),
         (f"train {TEXT} --model r", "Did you mean '--save-dir'? (`bilm restart` continues a model)"),
-        ("train", "Missing options '--vocab-file', '--save-dir' and '--train-prefix'."),
-        ("train --save-dir r", "Missing options '--vocab-file' and '--train-prefix'."),
+        ("vocab build", "Missing options '--train-prefix' and '--outfile'."),
+        ("train --save-dir r", "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"),
         (f"train {TEXT}", "Missing option '--save-dir'."),
     ],
 )

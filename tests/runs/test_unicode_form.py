@@ -10,6 +10,7 @@ import tensorflow as tf
 import bilm
 from bilm import ElmoEmbedder, SentenceVectorizer, WordPredictor, batch_to_ids
 from bilm.data.batcher import Batcher
+from bilm.text.prepare import prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.helpers import TRAIN, combined_perplexity, run, small_options
 
@@ -45,6 +46,18 @@ def test_new_model_takes_form_of_its_vocabulary(accented):
     assert options[0] == options[1] and options[0]["unicode_form"] == "NFC"
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
     assert "normal form NFC" in run("info", accented / "run-NFC")
+
+
+@pytest.mark.parametrize("form", ["NFD", "NFKC", None])
+def test_new_model_takes_form_of_its_corpus(tmp_path, form):
+    text = unicodedata.normalize("NFC", " ".join([*WORDS, "\u00b2", "."])) + "\n"
+    (tmp_path / "raw.txt").write_text(text * 40)
+    prepare(tmp_path / "raw.txt", tmp_path / "corpus", form=form, heldout=0, keep_lines=True)
+    settings = {"recipe": "one-pass", "options": small_options(), "max_steps": 1, "seed": 1}
+    bilm.train(save_dir=tmp_path / "run", corpus=tmp_path / "corpus", **settings)
+    run = bilm.RunDirectory.open(tmp_path / "run")
+    assert run.options.unicode_form == form
+    assert bilm.test(tmp_path / "raw.txt", tmp_path / "run").oov_rate == 0
 
 
 def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):
