@@ -76,8 +76,8 @@ def test_card_describes_run(place):
         "vectors": "4 numbers in each direction",
         "recipe": "one-pass",
         "training": "4 steps; in the last command 12 tokens, 0.00 passes",
-        "heldout perplexity": f"{result.perplexity:.2f} at step 4, {result.known_perplexity:.2f} for the words "
-        "in the vocabulary",
+        "heldout perplexity": f"{result.perplexity:.2f} at step 4, {result.known_perplexity:.2f} for the "
+        "words in the vocabulary",
         "written by": f"bilm {bilm.__version__}",
     }
     calls = re.findall(r"^    # seed 5, bilm .*\n    bilm (.*)$", body, re.M)
