@@ -63,8 +63,7 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
 
 def test_resumed_run_keeps_its_steps(corpus, tmp_path):
     steps = (corpus / "text.json").read_bytes()
-    options = json.loads((corpus.parent / "o.json").read_text())
-    call = {"save_dir": tmp_path / "run", "corpus": corpus, "options": options, "seed": 1}
+    call = {"save_dir": tmp_path / "run", "corpus": corpus, "options": small_options(), "seed": 1}
     bilm.train(**call, max_steps=3, should_stop=lambda: True)
     other = json.loads(steps) | {"language": "de"}
     (corpus / "text.json").write_text(json.dumps(other))
@@ -102,7 +101,7 @@ def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
 
 def test_train_needs_a_directory_of_its_own(corpus, tmp_path):
     before = (corpus / "text.json").read_bytes()
-    flags = ("--corpus", corpus, "--options", corpus.parent / "o.json")
+    flags = ("--corpus", corpus, "--options", write_json(tmp_path / "o.json", small_options()))
     assert "is an input of this command" in refuse("train", *flags, "--save-dir", corpus)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/text.json").write_text("mine")
