@@ -77,7 +77,7 @@ def test_resumed_run_keeps_its_steps(corpus, tmp_path):
 def test_other_steps_are_told(corpus, trained, tmp_path):
     german = tmp_path / "german"
     bilm.prepare([corpus.parent / "raw.txt"], german, language="de", min_count=1)
-    flags = ("--model", trained, "--save-to", tmp_path / "new", "--max-steps", 1)
+    flags = ("--model", trained, "--save-to", tmp_path / "new", "--max-steps", 1, "--remap-vocab")
     output = run("restart", "--corpus", german, *flags)
     assert 'steps than the model\'s text: language ("en" to "de")' in " ".join(output.split())
     assert (tmp_path / "new/text.json").read_bytes() == (german / "text.json").read_bytes()
@@ -296,6 +296,5 @@ def test_missing_gap_is_told(trained, texts):
 def test_sentence_in_place_of_a_file_is_told(command, trained, tmp_path):
     out = [tmp_path / "out"] if command == "embed" else []
     message = refuse(command, "The river rose .", *out, "--model", trained)
-    assert message == (
-        "The river rose .: no such file; for a sentence give -, and the sentence as standard input"
-    )
+    remedy = "for a sentence give -, and the sentence as standard input"
+    assert message == f"The river rose .: No such file or directory; {remedy}"
