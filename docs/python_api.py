@@ -40,7 +40,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
     ),
     "Embed": ("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids"),
-    "Predict": ("WordPredictor", "bilm.embedding.scoring.Prediction"),
+    "Predict": ("WordPredictor", "bilm.embedding.prediction.Prediction"),
     _AS_IN_BILM_TF: (
         *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
         *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),

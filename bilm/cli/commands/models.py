@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import flags, process
+from bilm.io.lines import read_words
 from bilm.io.messages import json_line, printable
 from bilm.options.parameters import Compat, Context
 
@@ -192,8 +193,25 @@ def _cell(value: object) -> str:
     default=Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
-@click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")
-@_format
+@click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
+@click.option(
+    "--patterns",
+    is_flag=True,
+    help="Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
+)
+@click.option("--words", type=flags.FILE, help="Predict only at the words of this file, one per line.")
+@click.option(
+    "--candidates",
+    type=flags.FILE,
+    help="Choose from the words of this file, one per line, that are in the vocabulary.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl", "text"]),
+    default="tsv",
+    help="Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
+)
 def predict(
     sentences: str,
     model: "flags.ModelArguments",
@@ -201,29 +219,51 @@ def predict(
     n_best: int,
     context: str,
     gap: str | None,
+    patterns: bool,
+    words: Path | None,
+    candidates: Path | None,
     form: str,
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
     A word is predicted from its context, without the word itself. For a gap at the end of a line these are
     possible next words, elsewhere substitutes. With --context both, the probability is the product of those
-    of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
+    of the two directions, divided by that of the word itself to the power of 0.75 and normalised over the
+    vocabulary. Only words of the vocabulary are predicted, without <S>, </S> and <UNK>.
+
+    The surest of several gaps in a line (--gap, --patterns) is filled first, then the next with this word.
     """
+    if words is not None and (gap is not None or patterns):
+        raise click.UsageError("--words predicts at words of the text; leave out --gap and --patterns")
+    if form == "text" and gap is None and not patterns:
+        raise click.UsageError("--format text fills gaps; give --gap or --patterns")
+    chosen = None if words is None else read_words(words)
+    choices = None if candidates is None else read_words(candidates)
     process.import_tensorflow()
-    from bilm.embedding.scoring import WordPredictor
+    from bilm.embedding.prediction import WordPredictor, filled
 
     predictor = WordPredictor.from_stored(model.open(takes_files=False), vocab_file)
-    lines = map(str.split, flags.input_lines(sentences))
-    predictions = predictor.predict(lines, n_best, context, gap)
+    if choices and (n_unknown := int((predictor.vocabulary.lookup(choices) < 0).sum())):
+        problem = "are not in the vocabulary and cannot be predicted"
+        click.echo(f"{candidates}: {n_unknown:,} of {len(choices):,} words {problem}", err=True)
+    lines, texts = itertools.tee(map(str.split, flags.input_lines(sentences)))
+    predictions = predictor.predict(
+        lines, n_best, context, gap, patterns=patterns, words=chosen, candidates=choices
+    )
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for number, positions in enumerate(predictions):
-        for prediction in positions:
+    for number, (text, places) in enumerate(zip(texts, predictions, strict=True)):
+        for place in places:
+            if not place.best:
+                problem = f"no word to choose from matches {place.word!r:.80}"
+                click.echo(f"{sentences}: line {number + 1}: {problem}", err=True)
             if form == "jsonl":
-                click.echo(json_line({"line": number, **dataclasses.asdict(prediction)}))
-                continue
-            best = ", ".join(f"{word} {probability:.4f}" for word, probability in prediction.best)
-            click.echo(f"{number}\t{prediction.position}\t{printable(prediction.word)}\t{printable(best)}")
+                click.echo(json_line({"line": number, **dataclasses.asdict(place)}))
+            elif form == "tsv":
+                best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
+                click.echo(f"{number}\t{place.position}\t{printable(place.word)}\t{printable(best)}")
+        if form == "text":
+            click.echo(printable(" ".join(filled(text, places))))
 
 
 @click.command(short_help="Write the weights for embedding to HDF5.")
