@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.batcher import require_words
 from bilm.data.packing import pack
 from bilm.data.stream import encode_sentences
 from bilm.embedding.scoring import Scorer
@@ -141,8 +142,8 @@ class WordPredictor(Scorer):
         has_gaps = gap is not None or patterns
         if has_gaps and words is not None:
             raise ArgumentError("`words` names words of the text; leave out `gap` and `patterns`")
-        chosen = None if words is None else frozenset(words)
-        allowed = None if candidates is None else self._ids_of(candidates)
+        chosen = None if words is None else frozenset(require_words("words", words))
+        allowed = None if candidates is None else self._ids_of(require_words("candidates", candidates))
 
         def is_place(word: str) -> bool:
             if has_gaps:
@@ -260,14 +261,14 @@ class WordPredictor(Scorer):
         found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
         return np.setdiff1d(np.searchsorted(starts, found), self.vocabulary.lookup(SPECIAL_TOKENS))
 
-    def _ids_of(self, candidates: Iterable[str]) -> np.ndarray:
+    def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:
         """Return the ids of words to choose from, ascending.
 
         Raises:
             ArgumentError: none of them can be predicted.
         """
         special = (-1, *self.vocabulary.lookup(SPECIAL_TOKENS))
-        ids = np.setdiff1d(self.vocabulary.lookup([*candidates]), special)
+        ids = np.setdiff1d(self.vocabulary.lookup(candidates), special)
         if not len(ids):
             raise ArgumentError(
                 "`candidates`: none of them is in the vocabulary, and the model predicts only words that are"
