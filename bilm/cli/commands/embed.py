@@ -154,7 +154,7 @@ def embed(
     packed = None if compression == "none" else compression
     from bilm.data.packing import VectorForm  # imports NumPy
 
-    dtype = dtype or ("float32" if form == "hdf5" else "float16")
+    dtype = dtype or ("float16" if form == "parquet" else "float32")
     of_words = words_file is not None or form == "word2vec"
     vectors = VectorForm(layers.pop() if layers else "average" if of_words else "all", dtype, pooling)
     if form == "word2vec" and vectors.layers == "all":
