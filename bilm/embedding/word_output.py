@@ -218,6 +218,7 @@ def embed_word2vec(
             require_some(report)
         if not vectors:
             raise DataError(f"there are no vectors to write: no word occurs {min_count} times")
+        report.occurrences = Counter({word: report.occurrences[word] for word in vectors})
         with Path(temporary).open("w", encoding="utf-8", newline="\n") as file:
             file.write(f"{len(vectors)} {embedder.no_vectors(form).shape[-1]}\n")
             for word, vector in vectors.items():

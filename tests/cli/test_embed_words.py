@@ -43,7 +43,7 @@ def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers):
     text, words = files
     out = tmp_path / "out.npz"
     *_, missing, said = run("embed", text, out, "--words", words, *MODEL, *flags).splitlines()
-    assert missing == f"{words}: not in the text: ../unseen"
+    assert missing == f"{words}: no vectors of ../unseen"
     # The words of three sentences are computed.
     assert said.startswith(f"5 lines -> {out}: 3 words with 6 occurrences; 10 words computed in ")
     found, vectors = np.load(out), expected(text, tmp_path, layers)
@@ -83,7 +83,8 @@ def read_word2vec(path):
 def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder):
     text, words = files
     for name, *flags in (("chosen.vec", "--words", words), ("all.vec",), ("twice.vec", "--min-count", 2)):
-        run("embed", text, tmp_path / name, *MODEL, *flags)
+        said = run("embed", text, tmp_path / name, *MODEL, *flags).splitlines()[-1]
+    assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 words with 7 occurrences; 12 words computed" in said
     chosen, everything, twice = (
         read_word2vec(tmp_path / f"{name}.vec") for name in ("chosen", "all", "twice")
     )

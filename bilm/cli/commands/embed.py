@@ -223,7 +223,7 @@ def embed(
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
-            click.echo(f"{words_file}: not in the text: {printable(', '.join(missing))}", err=True)
+            click.echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
         click.echo(
             f"{report.n_lines:,} lines -> {out}: {len(found):,} words with {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
