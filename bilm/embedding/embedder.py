@@ -6,7 +6,7 @@ The module also has bilm-tf's two functions that write vectors to a file.
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -16,7 +16,8 @@ from bilm.backend.keras_backend import on_device
 from bilm.data import batcher, packing
 from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
-from bilm.errors import DataError, OptionsError, require_flags
+from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
+from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
@@ -300,6 +301,54 @@ class ElmoEmbedder(ChunkEmbedder):
         sentences = [*self.pipeline.sentences(text)]
         vectors = self.embed_sentences(sentences, layers=layers, pooling=pooling)
         return [EmbeddedSentence(*pair) for pair in zip(sentences, vectors, strict=True)]
+
+    def embed_words(
+        self,
+        sentences: Iterable[Sequence[str]],
+        words: Iterable[str] | None = None,
+        *,
+        layers: packing.Layers = "average",
+    ) -> Iterator[WordOccurrence]:
+        """Yield the vectors of words at all their occurrences; only sentences with one are computed.
+
+        Args:
+            sentences: the words of each sentence.
+            words: words to find, as they are written; None for every word.
+            layers: as for `embed_sentences`.
+
+        Raises:
+            OptionsError: there are no such layers, or the embedder is stateful and `words` is given.
+            DataError: a sentence is not a list of words; raised when the sentence is reached.
+        """
+        chosen = None if words is None else batcher.require_words("words", words)
+        read = map(batcher.words_of, count(), batcher.require_sentences(sentences))
+        report = EmbeddingReport()
+        return chain.from_iterable(occurrences(self, read, chosen, packing.VectorForm(layers), report))
+
+    def word_vectors(
+        self,
+        sentences: Iterable[Sequence[str]],
+        words: Iterable[str] | None = None,
+        *,
+        layers: packing.Layers = "average",
+        min_count: int = 1,
+    ) -> dict[str, np.ndarray]:
+        """Return one vector for each word, the mean over its occurrences: float32 (dim,), or (layers, dim).
+
+        Args:
+            sentences: see `embed_words`.
+            words: see `embed_words`.
+            layers: as for `embed_sentences`.
+            min_count: leave out words with fewer occurrences.
+
+        Returns:
+            Vectors by word, the most frequent word first.
+
+        Raises:
+            BilmError: as `embed_words`; or `min_count` is less than 1.
+        """
+        require_positive(min_count=min_count)
+        return mean_vectors(self.embed_words(sentences, words, layers=layers), min_count)
 
     @_takes_allennlp_names
     def embed_file(
