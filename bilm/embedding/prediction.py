@@ -296,7 +296,8 @@ class WordPredictor(Scorer):
         expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in pattern)
         text, starts = self._joined
         found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
-        return np.setdiff1d(np.searchsorted(starts, found), self.vocabulary.lookup(SPECIAL_TOKENS))
+        ids = np.searchsorted(starts, found).astype(np.int32)
+        return np.setdiff1d(ids, self.vocabulary.lookup(SPECIAL_TOKENS))
 
     def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:
         """Return the ids of words to choose from, ascending.

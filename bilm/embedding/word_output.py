@@ -139,15 +139,14 @@ def embed_npz(
         embedder: embedder of the sentences.
         lines: text, words separated by whitespace.
         outfile: the archive; it gets its name only when it is complete.
-        words: the words, without repetitions.
+        words: the words, without repetitions, see `check_names`.
         form: form of the vectors, without pooling.
         overwrite: the archive may exist.
         callback: called with the report every few thousand words.
 
     Raises:
-        DataError: the archive cannot be written, a word cannot name an array, or none is in the text.
+        DataError: the archive cannot be written, or none of the words is in the text.
     """
-    check_names(words)
     report = EmbeddingReport()
     by_word: dict[str, list[WordOccurrence]] = defaultdict(list)
     empty = np.moveaxis(embedder.no_vectors(form), -2, 0)
