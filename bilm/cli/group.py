@@ -12,6 +12,8 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from importlib import metadata
 from typing import Any
 
 import click
@@ -56,15 +58,27 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import a command, which may be another package's."""
         if cmd_name not in self.table:
-            return None
+            return self.plug_ins[cmd_name].load() if cmd_name in self.plug_ins else None
         module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the table, not sorted."""
         return list(self.table)
+
+    @cached_property
+    def plug_ins(self) -> dict[str, metadata.EntryPoint]:
+        """Commands of other packages: entry points of the group ``bilm.commands``, by name."""
+        return {point.name: point for point in metadata.entry_points(group="bilm.commands")}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and names and modules of those of other packages, which are not imported."""
+        super().format_commands(ctx, formatter)
+        if self.plug_ins:
+            with formatter.section("Commands of other packages"):
+                formatter.write_dl([(name, f"from {point.module}") for name, point in self.plug_ins.items()])
 
 
 def with_flags(message: str) -> str:

@@ -4,14 +4,17 @@ The module also has bilm-tf's two functions that write vectors to a file.
 """
 
 import functools
+import io
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from bilm.backend.keras_backend import on_device
+from bilm.backend.keras_backend import keras, on_device
 from bilm.data import batcher, packing
 from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
@@ -21,7 +24,9 @@ from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from bilm.weights import hdf5_file
+from bilm.weights import distribution, hdf5_file
+from bilm.weights.dump import options_text
+from bilm.weights.names import dump_names
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -173,6 +178,39 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
+
+    @classmethod
+    def from_bytes(cls, archive: bytes, **settings: Unpack[EmbedderKeywords]) -> "ElmoEmbedder":
+        """Load the result of `to_bytes`, or another ZIP archive of a model.
+
+        Args:
+            archive: content of the archive.
+            **settings: keyword arguments of the class.
+
+        Raises:
+            BilmError: the archive does not hold a model, or an argument is out of range.
+        """
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "elmo.zip")
+            file.write_bytes(archive)
+            return cls.from_model(file, **settings)
+
+    def to_bytes(self) -> bytes:
+        """Return the model as a ZIP archive of weights, options and, if it reads words, vocabulary.
+
+        Written to a file, it is a model that `from_model` and ``--model`` take.
+        """
+        encoder, content = self.model.encoder, io.BytesIO()
+        arrays = {name: keras.ops.convert_to_numpy(leaf) for name, leaf in encoder.named_weights().items()}
+        with TemporaryDirectory() as folder, zipfile.ZipFile(content, "w") as archive:
+            weights = Path(folder, distribution.WEIGHTS_NAME)
+            hdf5_file.write_hdf5(weights, arrays, dump_names(encoder.options))
+            archive.write(weights, distribution.WEIGHTS_NAME)
+            archive.writestr(distribution.OPTIONS_NAME, options_text(encoder.options))
+            if self.vocabulary is not None:
+                words = "".join(f"{word}\n" for word in self.vocabulary.words)
+                archive.writestr(distribution.VOCABULARY_NAME, words)
+        return content.getvalue()
 
     def get_output_dim(self) -> int:
         """Return `dim`, by AllenNLP's name."""
