@@ -26,7 +26,8 @@ PYTHON_API = DOCS / "python-api.md"
 OPTIONS = DOCS / "options.md"
 PACKAGE = DOCS.parent / "bilm"
 
-# Each part of the package imports only from earlier parts. The last line: names of AllenNLP and bilm-tf, and plug-ins.
+# Each part of the package imports only from earlier parts. The last line has names of
+# AllenNLP and bilm-tf, and what other libraries take.
 PACKAGES = (
     *("errors", "installation", "io", "options", "vocabulary", "text", "data", "backend", "layers"),
     *("weights", "models", "training", "run_directory", "embedding", "runs", "analysis", "ray", "cli"),

@@ -36,7 +36,9 @@ def test_vectorizer_passes_estimator_check(name):
 
 @pytest.mark.parametrize("layers", ["all", "average", 0, "characters"])
 def test_vectors_are_those_of_embedder(layers):
-    found = ElmoVectorizer(WEIGHTS, layers=layers, pooling="max").fit_transform([*TEXTS, ["the", "river"], ""])
+    found = ElmoVectorizer(WEIGHTS, layers=layers, pooling="max").fit_transform(
+        [*TEXTS, ["the", "river"], ""]
+    )
     sentences = [*map(str.split, TEXTS), ["the", "river"], []]
     expected = ElmoEmbedder(*FILES).embed_sentences(sentences, layers=layers, pooling="max")
     np.testing.assert_allclose(found, [vectors.ravel() for vectors in expected], atol=1e-6)
