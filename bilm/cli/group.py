@@ -12,7 +12,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import metadata
 from typing import Any
 
@@ -60,7 +59,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command, which may be another package's."""
         if cmd_name not in self.table:
-            return self.plug_ins[cmd_name].load() if cmd_name in self.plug_ins else None
+            other = self.plug_ins.get(cmd_name)
+            return None if other is None else other.load()
         module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
@@ -68,17 +68,18 @@ class LazyGroup(click.Group):
         """List the commands in the order of the table, not sorted."""
         return list(self.table)
 
-    @cached_property
+    @property
     def plug_ins(self) -> dict[str, metadata.EntryPoint]:
         """Commands of other packages: entry points of the group ``bilm.commands``, by name."""
-        return {point.name: point for point in metadata.entry_points(group="bilm.commands")}
+        points = metadata.entry_points(group="bilm.commands")
+        return {point.name: point for point in points if point.name not in self.table}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, and names and modules of those of other packages, which are not imported."""
         super().format_commands(ctx, formatter)
-        if self.plug_ins:
+        if others := self.plug_ins:
             with formatter.section("Commands of other packages"):
-                formatter.write_dl([(name, f"from {point.module}") for name, point in self.plug_ins.items()])
+                formatter.write_dl([(name, f"from {point.module}") for name, point in others.items()])
 
 
 def with_flags(message: str) -> str:
