@@ -20,6 +20,7 @@ from bilm.options.parameters import (
     Precision,
     Recipe,
     SoftmaxBiasInit,
+    SoftmaxRowInit,
     flag,
     parameter,
 )
@@ -276,10 +277,14 @@ class Options(_Checked):
         SoftmaxBiasInit.UNIGRAM,
         "initial softmax biases: `unigram` for the log counts of the words in the corpus, `zeros` as bilm-tf",
     )
+    softmax_row_init: SoftmaxRowInit = parameter(
+        SoftmaxRowInit.RANDOM,
+        "initial softmax rows: `random` as bilm-tf; `cooccurrence` for vectors of length 1, which are alike "
+        "for words with the same neighbours in the corpus. Tied rows (`share_embedding_softmax`) stay random",
+    )
     softmax_init_scale: _Factor = parameter(
         0.1,
-        "scale of the initial softmax weights: standard deviation times sqrt(`projection_dim`); `1.0` as "
-        "bilm-tf",
+        "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf",
     )
 
     @property

@@ -115,6 +115,13 @@ class SoftmaxBiasInit(Choice):
     ZEROS = "zeros"
 
 
+class SoftmaxRowInit(Choice):
+    """Initial rows of the softmax, see `bilm.training.cooccurrence`."""
+
+    COOCCURRENCE = "cooccurrence"
+    RANDOM = "random"
+
+
 class Optimizer(Choice):
     """Optimizers by name; all except Adagrad and Muon are Keras's, with their default settings."""
 

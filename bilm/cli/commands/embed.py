@@ -35,6 +35,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @_choice("average", "Write the plain mean of the layers.")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
+@_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
 @click.option(
     "--pooling",
     type=click.Choice(Pooling.values()),
@@ -120,8 +121,8 @@ def embed(
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
     OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
-    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer or
-    the mean, without words with --pooling.
+    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer,
+    the mean or --concat, without words with --pooling.
 
     With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
@@ -130,7 +131,7 @@ def embed(
     flags.check_texts(ray, *texts, out)
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
-        raise click.UsageError("give one of --all, --top, --average, --layer, --characters")
+        raise click.UsageError("give one of --all, --top, --average, --layer, --characters, --concat")
     packed = None if compression == "none" else compression
     from bilm.data.packing import VectorForm  # imports NumPy
 
