@@ -392,7 +392,7 @@ def test_resume_without_checkpoint_begins(run_copy):
 
 
 def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
-    """They have length 1, except those of words that the text lacks; a resumed run does not compute them."""
+    """They have length 1; a resumed run does not compute them."""
     arguments = {"options": smallest_options(batch_size=4), "recipe": "one-pass", "max_steps": 3, "seed": 5}
 
     def rows(path, **more):
@@ -401,11 +401,7 @@ def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
 
     is_stopped = {"should_stop": lambda: True}
     lengths = np.linalg.norm(rows(tmp_path / "run", **is_stopped), axis=1)
-    words = TRAIN.read_text().split() + ["<S>", "</S>"]
-    is_known = np.isin(VOCAB.read_text().split(), words)
-    assert np.all(np.abs(lengths[is_known] - 1) < 0.2) and np.all(lengths[~is_known] < 0.5)
+    np.testing.assert_allclose(lengths, 1, atol=0.1)  # after the first step
     again = rows(tmp_path / "again")
-    random = rows(tmp_path / "random", **is_stopped, changes={"softmax_row_init": "random"})
-    assert np.all(np.linalg.norm(random, axis=1) < 0.5)
     monkeypatch.delattr("bilm.runs.prepare.word_vectors")
     np.testing.assert_array_equal(rows(tmp_path / "run", resume=True), again)
