@@ -447,10 +447,14 @@ def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
 
 
 _SMALL_CNN = CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1)
+_LAPTOP_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 64), (5, 128), (6, 96), (7, 96))
 
 PRESETS: Mapping[str, Options] = {
     "laptop": dataclasses.replace(
-        _published(512, 128, n_highway=1), char_cnn=_SMALL_CNN, batch_size=64, n_negative_samples_batch=2048
+        _published(512, 128, n_highway=1),
+        char_cnn=CharCNNOptions(_LAPTOP_FILTERS, n_highway=1),
+        batch_size=64,
+        n_negative_samples_batch=2048,
     ),
     "original": _published(4096, 512, n_highway=2),
     "medium": _published(2048, 256, n_highway=1),
