@@ -311,8 +311,10 @@ class ElmoEmbedder(ChunkEmbedder):
         Args:
             sentences: the words of each sentence.
             batch_size: `batch_size` for this call; if `stateful`, not more than the embedder's.
-            layers: ``"all"``, ``"top"``, ``"average"`` or the number of a layer, 0 for the word vectors; or
-                ``"characters"`` for the output of the character convolutions, before highways and projection.
+            layers: ``"all"``, ``"top"``, ``"average"`` the number of a layer, 0 for the word vectors;
+                ``"characters"`` for the output of the character convolutions, before highways and projection;
+                or ``"concat"`` for all layers and then, unless the model is word-level, the convolutions, end
+                to end: ``n_layers * dim`` dimensions and one for each filter.
             pooling: ``"mean"`` or ``"max"`` over the words of a sentence, which leaves out their dimension;
                 a sentence without words gets zeros.
 

@@ -38,6 +38,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @_choice("average", "Write the plain mean of the layers (the default with --words and in word2vec).")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
+@_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
 @click.option(
     "--words",
     "words_file",
@@ -138,8 +139,8 @@ def embed(
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
     OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
-    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer or
-    the mean, without words with --pooling.
+    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer,
+    the mean or --concat, without words with --pooling.
 
     With --raw, SENTENCES is raw text, and lines are the sentences that are found in it.
 
@@ -154,7 +155,7 @@ def embed(
     flags.check_texts(ray, *texts, out)
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
-        raise click.UsageError("give one of --all, --top, --average, --layer, --characters")
+        raise click.UsageError("give one of --all, --top, --average, --layer, --characters, --concat")
     packed = None if compression == "none" else compression
     from bilm.data.packing import VectorForm  # imports NumPy
 
