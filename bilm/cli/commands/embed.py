@@ -11,6 +11,7 @@ import click
 
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
+from bilm.cli.group import echo
 from bilm.io.lines import read_lines
 from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
@@ -148,7 +149,7 @@ def embed(
         started = time.monotonic()
         settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
-        click.echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
+        echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
     named = [(text, flags.input_lines(text)) for text in texts]
     if form == "parquet":
@@ -203,7 +204,7 @@ def embed(
     rate = report.n_tokens / max(report.seconds, 1e-9)
     read.warn()
     unknown = f", {read.share}" if read.share else ""
-    click.echo(
+    echo(
         f"{report.n_lines:,} {'sentences' if raw else 'lines'}{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )
