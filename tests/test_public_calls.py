@@ -21,7 +21,10 @@ REFUSED = {
     "a number in place of a path": (lambda run: bilm.RunDirectory.open(8), "`path` is 8; it must be a path"),
     "no path": (lambda run: bilm.restart(TRAIN, ""), "`save_dir` is ''; it must be a path"),
     "no model": (lambda run: bilm.WordPredictor.from_model(""), "`model` is ''; it must be a path"),
-    "no vocabulary": (lambda run: bilm.train(TRAIN, None, "run"), "`vocab_file` is None; it must be a path"),
+    "no vocabulary": (
+        lambda run: bilm.train(TRAIN, None, "run"),
+        "give `vocab_file`, or the `corpus` of `bilm prepare`",
+    ),
     "no text to train on": (lambda run: bilm.train("", VOCAB, "run"), "`train_prefix` is ''; expected files"),
     "no text to test on": (lambda run: bilm.test("", run), "`test_prefix` is ''; expected files"),
     "no text among others": (

@@ -1,6 +1,7 @@
 """Shared options of the commands, and the types of their values."""
 
 import dataclasses
+import errno
 import functools
 import os
 import sys
@@ -351,12 +352,14 @@ def input_lines(path: Path | str) -> Iterator[str]:
     """Yield the lines of a file, or of standard input for ``-``.
 
     Raises:
-        DataError: the path is a sentence, not the name of a file.
+        DataError: there is no such file; the message says how to give a sentence if the path looks like one.
     """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
-    if len(str(path).split()) > 1 and not os.path.exists(path):
-        raise DataError(f"{path}: no such file; for a sentence give -, and the sentence as standard input")
+    if not os.path.exists(path):
+        is_sentence = len(str(path).split()) > 1
+        hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
+        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
     return lines.read_lines(path)
 
 

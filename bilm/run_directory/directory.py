@@ -146,7 +146,7 @@ class RunDirectory:
         files.check_vocabulary(self.path, vocabulary)
         distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
-    def take_over(self, vocabulary: Vocabulary, steps: bytes | None) -> None:
+    def take_over(self, vocabulary: Vocabulary, steps: bytes | None = None) -> None:
         """Mark an existing directory as a run of bilm before training continues; keeps the files it has.
 
         Args:

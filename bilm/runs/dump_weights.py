@@ -1,11 +1,12 @@
 """Export of a model's weights to files for embedding."""
 
 import re
+import shutil
 from pathlib import Path
 
 from bilm.errors import ArgumentError, DataError, WeightsError, checked
 from bilm.io import PathLike, atomic, messages, outputs
-from bilm.io.run_files import TEXT_FILE
+from bilm.io.run_files import ARGUMENTS_FILE, TEXT_FILE
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.model_card import CARD_NAME, model_card
@@ -33,7 +34,8 @@ def dump_weights(
 
     With `model_dir`, the directory gets ``model.hdf5``, ``options.json`` and ``vocab.txt``, as models are
     distributed and as simple_elmo reads them, and ``README.md``, a model card for model hubs, with the size,
-    the training and the heldout perplexity of the model; and the model's ``text.json``, if it has one.
+    the training and the heldout perplexity of the model; the run's ``run.toml``, which names the files
+    it was trained on; and the model's ``text.json``, if it has one.
 
     With `outfile`, the options for inference, with 262 characters, are written to ``options.json`` beside the
     weights; where that file belongs to a run or to other weights, to ``NAME.options.json`` for ``NAME.hdf5``.
@@ -94,13 +96,15 @@ def dump_weights(
     if vocabulary is None:
         write_hdf5(file, arrays, names, beside, overwrite)
     else:
-        card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.size, with_softmax)
+        card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.words, with_softmax)
         failures = messages.os_errors_as(DataError, f"{directory}: cannot be written")
         held = atomic.writing(directory, overwrite=overwrite, inputs=inputs, kind=_MODEL)
         with failures, held as (temporary,):
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)
+            if (stored.path / ARGUMENTS_FILE).is_file():
+                shutil.copyfile(stored.path / ARGUMENTS_FILE, temporary / ARGUMENTS_FILE)
             if stored.steps.content is not None:
                 (temporary / TEXT_FILE).write_bytes(stored.steps.content)
     return DumpResult(
@@ -117,7 +121,7 @@ def dump_weights(
 
 def _is_ours(directory: Path) -> bool:
     """Return true if a directory contains only a model, with options exactly as bilm writes them."""
-    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME, TEXT_FILE)
+    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME, TEXT_FILE, ARGUMENTS_FILE)
     if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
         return False
     return is_own_form(directory / OPTIONS_NAME)

@@ -3,15 +3,23 @@
 import json
 import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, metadata
+from itertools import islice
 
 from bilm import __version__
 from bilm.io.messages import printable
 from bilm.io.run_files import CALLS_FILE, METRICS_FILE
+from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import HeldoutRecord, read_calls, read_metrics
+from bilm.run_directory.state import recorded
+from bilm.text.settings import Split
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.distribution import StoredModel
 
 CARD_NAME = "README.md"
+_N_EXAMPLE = 5
 
 
 def model_card(
@@ -19,7 +27,7 @@ def model_card(
     about: Mapping[str, str | None],
     name: str,
     n_parameters: int,
-    n_words: int,
+    words: Sequence[str],
     with_softmax: bool,
 ) -> bytes:
     """Write the card of a model from its options and the records of its run.
@@ -29,7 +37,7 @@ def model_card(
         about: ``language``, ``license`` and ``description``; None for values not stated.
         name: name of the directory that the model is written to.
         n_parameters: number of parameters written.
-        n_words: number of words in the vocabulary.
+        words: words of the vocabulary; its commonest are those of the example.
         with_softmax: true if the softmax is written.
 
     Raises:
@@ -67,26 +75,31 @@ An ELMo: a bidirectional language model. It gives each word of a sentence vector
 | language | {about["language"] or "not stated"} |
 | licence | {about["license"] or "not stated"} |
 | parameters | {n_parameters:,}, {"with" if with_softmax else "without"} the softmax |
-| words | {n_words:,}, in `vocab.txt` |
+| words | {len(words):,}, in `vocab.txt`{_unknown(stored)} |
+| text | {_tokeniser(stored)} |
 | normal form | {"words as they are" if options.unicode_form is None else f"Unicode {options.unicode_form}"} |
 | input | {"words" if options.char_cnn is None else "characters"} |
 | directions | {"forward and backward" if options.bidirectional else "forward"} |
 | LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |
 | vectors | {lstm.projection_dim:,} numbers in each direction |
 | recipe | {"not recorded" if options.recipe is None else options.recipe.value} |
-| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps"} |
+| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps{_passes(stored)}"} |
 | heldout perplexity | {measured} |
 | written by | bilm {__version__} |
 
 ## Use
 
-With the Python package bilm, which the distribution bilm-tf2 installs:
+With the Python package bilm:
+
+```console
+{_install_line()}
+```
 
 ```python
 from bilm import ElmoEmbedder
 
 embedder = ElmoEmbedder.from_model({name!r})
-vectors = embedder.embed_sentence(["Time", "flies"])  # (layers, words, dim)
+vectors = embedder.embed_sentence({_example(words)})  # (layers, words, dim)
 ```
 
 The vectors of a file, one sentence per line:
@@ -100,6 +113,51 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 {_training(stored)}
 """
     return card.encode("utf-8", "backslashreplace")
+
+
+def _install_line() -> str:
+    """Return the command that installs this package from its repository; no registry has it."""
+    urls: list[str] = []
+    with suppress(PackageNotFoundError):  # in a clone that is on the path
+        urls = metadata("bilm-tf2").get_all("Project-URL") or []
+    address = next((url.partition(", ")[2] for url in urls if url.startswith("Repository, ")), "")
+    return (
+        f"pip install git+{address}"
+        if address
+        else "pip install .  # in a clone of the repository of bilm-tf2"
+    )
+
+
+def _example(words: Sequence[str]) -> list[str]:
+    """Return some words of the model's language: a sentence of its text might be confidential."""
+    common = (word for word in words if word not in SPECIAL_TOKENS and any(map(str.isalpha, word)))
+    return [*islice(common, _N_EXAMPLE)] or ["Time", "flies"]
+
+
+def _tokeniser(stored: StoredModel) -> str:
+    """Return how the words of a text are found."""
+    steps = stored.steps.pipeline
+    if steps is None:
+        return "words separated by spaces, tokenised as the training text was"
+    found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")
+    return f"{found}, language {steps.language}; `text.json` has the steps from raw text"
+
+
+def _unknown(stored: StoredModel) -> str:
+    record = recorded(stored.checkpoint) if isinstance(stored, RunModel) else None
+    if record is None:
+        return ""
+    text = record.section("settings").section("train_prefix")
+    n_words, n_oov = (text.take(name, int, 0) for name in ("n_words", "n_oov"))
+    return f"; {n_oov / n_words:.2%} of the training text are others" if n_words else ""
+
+
+def _passes(stored: StoredModel) -> str:
+    """Return the tokens and the passes of the last command up to the step of the weights."""
+    file = stored.path / METRICS_FILE
+    records = read_metrics(file).train if file.is_file() else ()
+    last = next((record for record in reversed(records) if record.step <= (stored.step or 0)), None)
+    return f"; in the last command {last.tokens:,} tokens, {last.epoch:.2f} passes" if last else ""
 
 
 def _heldout(stored: StoredModel) -> HeldoutRecord | None:

@@ -104,7 +104,7 @@ def test_train_warns_of_shared_sentences_and_token_counts(tmp_path):
     ("wrong", "error", "message"),
     [
         ({"overwrite": True, "resume": True}, ArgumentError, "`overwrite` and `resume` exclude each other"),
-        ({"vocab_file": None}, ArgumentError, "`vocab_file` is None; it must be a path"),
+        ({"vocab_file": None}, ArgumentError, "give `vocab_file`, or the `corpus` of"),
         ({"preset": "huge"}, OptionsError, "`preset` is 'huge'; there are "),
         ({"recipe": "none"}, OptionsError, "`recipe` is 'none', not one of auto, "),
         ({"preset": "tiny", "train_prefix": "nothing/*.txt"}, DataError, "nothing"),
@@ -149,13 +149,12 @@ def test_arguments_equal_flags():
             .make_context(name, [], resilient_parsing=True, **main.context_settings)
             .params
         )
-        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla", "config", "corpus"):
+        for of_others in ("ray_workers", "cpus_per_worker", "gpus_per_worker", "no_xla", "config"):
             flags.pop(of_others, None)
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags)
         differ = {one for one in taken if flags[one] != defaults[one]}
-        no_default = {"train_prefix", *(["vocab_file", "save_dir"] if name == "train" else [])}
-        assert differ <= no_default | {"changes", "eval_every"}  # () and None
+        assert differ <= {"train_prefix", "changes", "eval_every"}  # () and None
 
 
 def test_bilm_tf_names_are_importable():

@@ -13,7 +13,7 @@ from tests.distributed import model_files, write_zip
 from tests.helpers import (
     HELDOUT,
     TRAIN,
-    combined_perplexity,
+    VOCAB,
     refuse,
     run,
     small_options,
@@ -62,36 +62,43 @@ def test_card_describes_run(place):
     }
     assert "\n# a model\n\nTales: of *owls*.\n\nAnd {sea}.\n" in body
     facts, card = json.loads(run("info", place / "a model", "--json")), rows(body)
-    perplexity = combined_perplexity(run("test", "--save-dir", place / "run", "--test-prefix", HELDOUT))
+    result = bilm.test(HELDOUT, place / "run")
     assert card == {
         "language": "no",
         "licence": "cc-by-4.0",
         "parameters": f"{facts['parameters']:,}, without the softmax",
-        "words": "73, in `vocab.txt`",
+        "words": "73, in `vocab.txt`; 4.57% of the training text are others",
+        "text": "words separated by spaces, tokenised as the training text was",
+        "normal form": "Unicode NFC",
         "input": "characters",
         "directions": "forward",
         "LSTM layers": "1, of 8 units",
         "vectors": "4 numbers in each direction",
         "recipe": "one-pass",
-        "training": "4 steps",
-        "heldout perplexity": f"{perplexity:.2f} at step 4",
+        "training": "4 steps; in the last command 12 tokens, 0.00 passes",
+        "heldout perplexity": f"{result.perplexity:.2f} at step 4, {result.known_perplexity:.2f} for the "
+        "words in the vocabulary",
         "written by": f"bilm {bilm.__version__}",
     }
     calls = re.findall(r"^    # seed 5, bilm .*\n    bilm (.*)$", body, re.M)
     assert [call.split()[0] for call in calls] == ["train", "restart"]
+    assert (place / "a model" / "run.toml").read_bytes() == (place / "run" / "run.toml").read_bytes()
 
 
 def test_card_example_loads_model(place, tmp_path, monkeypatch):
     _, body = head_and_body(place / "a model")
     (tmp_path / "a model").symlink_to(place / "a model")
+    words = VOCAB.read_text().split()[3:]
+    example = [word for word in words if word[0].isalpha()][:5]
     (tmp_path / "text.txt").write_text("Time flies\n")
     monkeypatch.chdir(tmp_path)
     namespace = {}
     exec(*blocks(body, "python"), namespace)
-    (command,) = blocks(body, "console")
+    install, command = blocks(body, "console")
+    assert install == "pip install .  # in a clone of the repository of bilm-tf2\n"
     assert command == "bilm embed text.txt vectors.hdf5 --model 'a model'\n"
     run("embed", "text.txt", "vectors.hdf5", "--model", "a model")
-    wanted = bilm.ElmoEmbedder.from_model(place / "run").embed_sentence(["Time", "flies"])
+    wanted = bilm.ElmoEmbedder.from_model(place / "run").embed_sentence(example)
     np.testing.assert_allclose(namespace["vectors"], wanted, atol=1e-6)
 
 

@@ -1,8 +1,7 @@
 """``bilm embed``."""
 
-import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,9 +166,17 @@ def embed(
     stored = model.open()
     embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
     read = ModelText(stored, raw, embedder.vocabulary)
+    sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
+    n_tokens = None
+    if not any(map(can_be_read_once, texts)):  # twice, so that a warning comes before the work
+        for text in texts:
+            for _ in read(read_lines(text)):
+                pass
+        read.warn()
+        sentences_of, n_tokens = read.lines, read.n_words
     write: Callable[..., EmbeddingReport]
     if form == "parquet":
-        pairs = ((text, read(lines)) for text, lines in named)
+        pairs = ((text, sentences_of(lines)) for text, lines in named)
         write = partial(
             parquet_output.embed_parquet, texts=pairs, directory=out, form=vectors, compression=packed
         )
@@ -179,16 +186,12 @@ def embed(
         ((_, lines),) = named
         write = partial(
             hdf5_output.embed_file,
-            lines=read(lines),
+            lines=sentences_of(lines),
             outfile=Path(out),
             form=file_format,
             resume=resume,
             with_sentences=raw,
         )
-    n_tokens = None
-    if not any(map(can_be_read_once, texts)):
-        sentences = (read.lines(read_lines(text)) for text in texts)
-        n_tokens = sum(len(line.split()) for line in itertools.chain(*sentences))
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
@@ -202,7 +205,8 @@ def embed(
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
-    read.warn()
+    if n_tokens is None:
+        read.warn()
     unknown = f", {read.share}" if read.share else ""
     echo(
         f"{report.n_lines:,} {'sentences' if raw else 'lines'}{blank}{kept} -> {out}: ({shape}) {dtype}; "

@@ -297,6 +297,10 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     if result.vocabulary_file is not None:
         click.echo(f"vocabulary -> {result.vocabulary_file}")
         click.echo(f"card -> {result.card_file}")
+        if arguments["description"] is None:
+            click.echo(
+                "the card has no description of the model and its text; --description writes one", err=True
+            )
     if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
         click.echo(f"cannot be read by {', '.join(programs)}")
 
@@ -321,3 +325,7 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     click.echo(
         f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default"
     )
+    if form := embedder.model.options.unicode_form:
+        click.echo(
+            f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it"
+        )
