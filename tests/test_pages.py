@@ -21,7 +21,7 @@ from bilm.cli import main
 from bilm.options import Options
 from bilm.runs.settings import read_arguments
 from tests import pages
-from tests.helpers import CHAR, HELDOUT, TRAIN, VOCAB, run, small_options, write_json
+from tests.helpers import CHAR, TRAIN, run, small_options, write_json
 from tests.pages import ROOT
 from tests.ray.local import local_ray
 
@@ -46,6 +46,7 @@ REDUCED = {
     "--max-steps 500": "--max-steps 4",
     "--max-steps 100": "--max-steps 2",
     "--preset small": "--preset tiny",
+    "--preset laptop": "--preset tiny",
 }
 SCRIPTS = {"train_elmo": "train", "run_test": "test", "dump_weights": "dump-weights", "restart": "restart"}
 
@@ -94,6 +95,8 @@ def run_line(line, directory):
         check_installation(line)
     elif program == "python":
         run_python(*words)
+    elif program == "printf":
+        subprocess.run(["bash", "-c", line], check=True)
     else:
         assert program == "bilm", f"no way to run {line}"
         run(*words)
@@ -318,9 +321,7 @@ def run_script(place, script, bilm, **variables):
 
 @pytest.mark.slow
 def test_a_job(tmp_path):
-    (tmp_path / "mine" / "train").mkdir(parents=True)
-    for source, target in ((TRAIN, "train/text.txt"), (HELDOUT, "heldout.txt"), (VOCAB, "vocab.txt")):
-        (tmp_path / "mine" / target).write_bytes(source.read_bytes())
+    bilm.prepare(TRAIN, tmp_path / "mine", tokens=True, heldout=0.1)
     assert "--preset small" in JOB
     job = JOB.replace("--preset small", "--preset tiny --set unroll_steps=3 --max-time 3s")
     said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')

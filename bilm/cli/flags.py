@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
+from bilm.cli.group import echo
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.options.parameters import Choice, Parameter, UnicodeForm
@@ -370,7 +371,7 @@ def say_end(text: "ModelText") -> None:
     """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
     if text.share:
-        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
+        echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

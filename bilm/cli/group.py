@@ -9,11 +9,13 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -112,6 +114,19 @@ def with_flags(message: str) -> str:
     """Rewrite arguments in a message of the library, such as ``resume=True`` or `seed`, as flags."""
     message = _SWITCH.sub(r"--\1", message)
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
+
+
+def echo(line: str, err: bool = False) -> None:
+    """Print a line, to standard error if `err`; for a terminal it is wrapped between words."""
+    click.echo(wrapped(line, sys.stderr if err else sys.stdout), err=err)
+
+
+def wrapped(line: str, stream: TextIO) -> str:
+    """Return a line with line breaks between words if the stream is a terminal that it is too long for."""
+    if not stream.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager

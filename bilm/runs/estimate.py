@@ -41,7 +41,11 @@ def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter
 
 
 def estimate(
-    trainer: Trainer, plan: Plan, n_done: int, batches: Callable[[], Iterator[pipeline.TrainingBatch]]
+    trainer: Trainer,
+    plan: Plan,
+    n_done: int,
+    batches: Callable[[], Iterator[pipeline.TrainingBatch]],
+    reporter: Reporter,
 ) -> Estimate | None:
     """Time a few steps and estimate the rest of the schedule; None if no steps are left.
 
@@ -52,6 +56,7 @@ def estimate(
         plan: plan of the call.
         n_done: steps of the call so far.
         batches: reads batches of the training text.
+        reporter: receives the number of steps before they are taken.
     """
     n_left = plan.n_steps - n_done
     if n_left <= 0:
@@ -60,6 +65,7 @@ def estimate(
     def times(trainer: Trainer) -> list[float]:
         return [report.seconds for report in training_steps(trainer, batches(), _TIMED_STEPS + 1)]
 
+    reporter.say(f"timing: {_TIMED_STEPS + 1} steps, the first of which compiles the model")
     first, *others = times(trainer)
     step_seconds = statistics.median(others)
     n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts

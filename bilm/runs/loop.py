@@ -72,7 +72,7 @@ class Training:
         worker, reporter = trainer.workers.worker, request.reporter
         tell_size(trainer, run.path, request.settings, reporter)
         if request.settings.dry_run:
-            needed = estimate(trainer, state.plan, state.n_done, self._batches)
+            needed = estimate(trainer, state.plan, state.n_done, self._batches, reporter)
             return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=needed)
         ending = Ending(self)
         checkpoints = Checkpoints(self, ending)

@@ -21,12 +21,12 @@ from bilm.runs.reporter import ProgressReporter, Reporter
 
 
 def steps_or_minutes(value: int | str) -> int | str:
-    """Parse ``1250`` (steps) or ``"30m"`` (minutes).
+    """Parse ``1250`` (steps) or ``"10m"`` (minutes).
 
     Raises:
         OptionsError: the value is neither.
     """
-    return _steps_or(value, r"(?=[0.]*[1-9])[0-9]{1,18}(\.[0-9]+)?m", "of minutes, such as 30m")
+    return _steps_or(value, r"(?=[0.]*[1-9])[0-9]{1,18}(\.[0-9]+)?m", "of minutes, such as 10m")
 
 
 def steps_or_epoch(value: int | str) -> int | str:
@@ -79,7 +79,9 @@ class TrainingSettings:
     patience: json_objects.Positive | None = parameter(
         None, "stop after this many validations without improvement"
     )
-    save_every: int | str = parameter(1250, "steps, or minutes such as 30m, between checkpoints")
+    save_every: int | str = parameter(
+        "10m", "steps, or minutes such as 10m, between checkpoints", shown="10m"
+    )
     keep: json_objects.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
     max_steps: json_objects.Positive | None = parameter(None, "stop after this many steps")
     max_time: Annotated[float, json_objects.Bounds(above=0)] | None = parameter(

@@ -71,7 +71,7 @@ def train(
             ``precision`` and, in ``changes``, any key of ``options.json`` such as
             ``{"lstm.dim": 512}``; and the fields of
             `bilm.runs.settings.TrainingSettings`: ``heldout_prefix``, ``eval_every`` (steps or
-            ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"30m"``), ``keep``,
+            ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"10m"``), ``keep``,
             ``max_steps``, ``max_time`` (seconds, or a time such as ``"90m"``), ``resume``, ``dry_run``,
             ``seed``, ``shuffle``, ``shuffle_buffer``, ``n_gpus``, ``jit``, ``log_every``,
             ``histograms_every``.
