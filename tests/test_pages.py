@@ -263,7 +263,14 @@ COMMANDS = {
     **{name: main.get_command(None, name) for name in main.table},
     **{f"vocab {name}": one for name, one in main.get_command(None, "vocab").commands.items()},
 }
-THEIRS = {"--vocab-path", "--file-friendly-logging", "--include-package", "--logdir"}  # of other programs
+THEIRS = {
+    "--code",
+    "--paths",
+    "--vocab-path",
+    "--file-friendly-logging",
+    "--include-package",
+    "--logdir",
+}  # of other programs
 
 
 @pytest.mark.parametrize("name", pages.NAMES)
