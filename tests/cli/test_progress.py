@@ -21,7 +21,7 @@ from bilm.io.progress import clock
 from bilm.options import PRESETS
 from bilm.runs.reporter import ProgressReporter
 from bilm.training.meter import StepReport
-from tests.helpers import ROOT
+from tests.helpers import ROOT, TRAIN
 from tests.records import plan
 
 FULL = PRESETS["tiny"].with_values({"sample_softmax": False})
@@ -119,6 +119,37 @@ def test_terminal_line_fits(width):
     stays = [line for line in lines if line and not line.startswith("step 4")]
     assert stays[0].startswith("training: 100,000 steps") and stays[1] == "a message"
     assert "".join(stays[2:]).startswith("step 100000  0:00:00 left")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_result_wraps_at_words(is_terminal, tmp_path):
+    """A result is whole, as on a pipe, or in lines of a terminal's width with all its words."""
+    reading, writing = pty.openpty() if is_terminal else os.pipe()
+    words = (
+        "vocab",
+        "build",
+        "--train-prefix",
+        TRAIN,
+        "--outfile",
+        tmp_path / "vocabulary-with-a-long-name.txt",
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if is_terminal:
+        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    done = subprocess.run(
+        [sys.executable, "-m", "bilm", *map(str, words)],
+        **{"stdin": subprocess.DEVNULL, "stdout": writing, "stderr": writing, "check": False},
+        env=environment | {"PYTHONPATH": str(ROOT)},
+    )
+    os.close(writing)
+    text = read(reading).decode()
+    os.close(reading)
+    assert done.returncode == 0, text
+    lines = text.splitlines()
+    result = " ".join(text.split())
+    assert re.fullmatch(r"2,650 tokens, .* words written to \S+, covering 100.00% of the tokens", result)
+    assert (len(lines) > 1) == is_terminal
+    assert not is_terminal or all(len(line) <= 80 or " " not in line.strip() for line in lines), lines
 
 
 def read(terminal):

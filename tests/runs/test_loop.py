@@ -1,6 +1,7 @@
 """The loop of training, through `bilm.train` and `bilm.restart`."""
 
 import os
+import time
 
 import pytest
 
@@ -56,3 +57,16 @@ def test_checkpoint_data_precedes_index_and_name(tmp_path, monkeypatch):
         next(end for end in order if end in name) for name in names if "ckpt" in name or name == "checkpoint"
     ]
     assert of_checkpoints == order * 2
+
+
+def test_checkpoint_is_saved_every_ten_minutes(tmp_path, monkeypatch):
+    """By default, whatever the steps take; the last step is saved in any case."""
+    minutes = [0]
+
+    def take_six_minutes(report):
+        minutes[0] += 6
+
+    monkeypatch.setattr(time, "monotonic", lambda: 60.0 * minutes[0])
+    train(tmp_path / "run", 5, take_six_minutes, keep=5)
+    checkpoints = sorted(path.stem for path in (tmp_path / "run").glob("*.index"))
+    assert checkpoints == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-5"]
