@@ -284,7 +284,10 @@ def test_mentioned_flags_exist(name):
 
 
 def test_commands_in_sentences_have_their_flags():
-    inline = [text for name in pages.NAMES for text in re.findall(r"`bilm ([a-z][^`]*)`", pages.prose(name))]
+    cells = json.loads(pages.text("examples/tutorial.ipynb"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    texts += map(pages.prose, pages.NAMES)
+    inline = [command for text in texts for command in re.findall(r"`bilm ([a-z][^`]*)`", text)]
     assert len(inline) > 10
     for text in inline:
         name, *words = shlex.split(text)

@@ -73,12 +73,13 @@ def test_train_resume_restart_test_dump(tmp_path):
 
 
 @pytest.mark.parametrize("has_fast_bfloat16", [False, True])
-def test_dry_run_writes_nothing(tmp_path, monkeypatch, has_fast_bfloat16):
+def test_dry_run_writes_nothing(tmp_path, monkeypatch, capsys, has_fast_bfloat16):
     monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
     assert (result.estimate.bfloat16_seconds is not None) == has_fast_bfloat16
+    assert "\ntiming: 6 steps, " in capsys.readouterr().err
 
 
 def test_train_warns_of_shared_sentences_and_token_counts(tmp_path):
