@@ -338,10 +338,10 @@ class ChunkEmbedder:
             OptionsError: `form` needs the characters of a word-level model.
         """
         dim = self.dim
-        cnn = self.model.options.char_cnn
         if form.layers == "characters":
             dim = inference.require_characters(self.model.options).n_filters
         elif form.layers == "concat":
+            cnn = self.model.options.char_cnn
             dim = self.n_layers * self.dim + (0 if cnn is None else cnn.n_filters)
         shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
         return form.pooled(np.zeros(shape, form.dtype))

@@ -230,7 +230,9 @@ def _plan(
         n_passes=n_passes,
         n_steps=n_steps,
         recipe=request.recipe,
-        begun=begun.options if begun and "recipe" not in request.arguments else None,
+        begun=begun.options
+        if begun and request.recipe in (None, recipes.AUTO, begun.options.recipe)
+        else None,
         has_ended=None
         if source is None
         else isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards),
