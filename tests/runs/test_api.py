@@ -155,7 +155,7 @@ def test_arguments_equal_flags():
         taken = set(defaults) - {"reporter", "should_stop", "settings"}
         assert taken == set(flags)
         differ = {one for one in taken if flags[one] != defaults[one]}
-        assert differ <= {"train_prefix", "changes", "eval_every"}  # () and None
+        assert differ <= {"train_prefix", "changes", "eval_every", "save_every"}  # () and None
 
 
 def test_bilm_tf_names_are_importable():
