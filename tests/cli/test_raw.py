@@ -100,7 +100,8 @@ def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
 def test_train_needs_a_directory_of_its_own(corpus, tmp_path):
     before = (corpus / "text.json").read_bytes()
     flags = ("--corpus", corpus, "--options", write_json(tmp_path / "o.json", small_options()))
-    assert "is an input of this command" in refuse("train", *flags, "--save-dir", corpus)
+    message = refuse("train", *flags, "--save-dir", corpus)
+    assert message.startswith(f"{corpus}: is an input of this command")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/text.json").write_text("mine")
     assert f"{tmp_path}/run/text.json" in refuse("train", *flags, "--save-dir", tmp_path / "run")
