@@ -12,7 +12,6 @@ import pytest
 import bilm
 from bilm import ElmoEmbedder
 from bilm.errors import ArgumentError
-from bilm.text import pipeline as module
 from tests.helpers import FILES, MODEL, invoke, printed, refuse, run, small_options, write_json
 
 pytestmark = pytest.mark.usefixtures("opened_once")
@@ -34,7 +33,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(corpus):
     command = ("--corpus", corpus, "--options", write_json(corpus.parent / "o.json", small_options()))
-    run("train", *command, "--save-dir", corpus.parent / "run", "--max-steps", 2)
+    run("train", *command, "--save-dir", corpus.parent / "run", "--max-steps", 2, "--no-xla")
     return corpus.parent / "run"
 
 
@@ -53,10 +52,9 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
     steps = (corpus / "text.json").read_bytes()
     assert (trained / "text.json").read_bytes() == steps
     assert f'corpus = "{corpus}"' in (trained / "run.toml").read_text()
-    few = ("--max-steps", 1)
+    few = ("--max-steps", 1, "--no-xla")
     run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)
     run("restart", "--train-prefix", corpus / "train", "--model", trained, "--save-to", tmp_path / "b", *few)
-    run("restart", "--train-prefix", corpus / "train", "--model", tmp_path / "b", *few)
     for place in ("a", "b"):
         assert (tmp_path / place / "text.json").read_bytes() == steps
 
@@ -77,7 +75,7 @@ def test_resumed_run_keeps_its_steps(corpus, tmp_path):
 def test_other_steps_are_told(corpus, trained, tmp_path):
     german = tmp_path / "german"
     bilm.prepare([corpus.parent / "raw.txt"], german, language="de", min_count=1)
-    flags = ("--model", trained, "--save-to", tmp_path / "new", "--max-steps", 1, "--remap-vocab")
+    flags = ("--model", trained, "--save-to", tmp_path / "new", "--max-steps", 1, "--remap-vocab", "--no-xla")
     output = run("restart", "--corpus", german, *flags)
     assert 'steps than the model\'s text: language ("en" to "de")' in " ".join(output.split())
     assert (tmp_path / "new/text.json").read_bytes() == (german / "text.json").read_bytes()
@@ -102,7 +100,8 @@ def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
 def test_train_needs_a_directory_of_its_own(corpus, tmp_path):
     before = (corpus / "text.json").read_bytes()
     flags = ("--corpus", corpus, "--options", write_json(tmp_path / "o.json", small_options()))
-    assert "is an input of this command" in refuse("train", *flags, "--save-dir", corpus)
+    message = refuse("train", *flags, "--save-dir", corpus)
+    assert message.startswith(f"{corpus}: is an input of this command")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/text.json").write_text("mine")
     assert f"{tmp_path}/run/text.json" in refuse("train", *flags, "--save-dir", tmp_path / "run")
@@ -168,17 +167,6 @@ def test_raw_text_is_embedded_to_parquet(trained, texts, tmp_path):
     run("embed", "--raw", raw, raw, tmp_path / "out", "--format", "parquet", "--model", trained)
     table = parquet.read_table(tmp_path / "out").to_pydict()
     assert table["sentence"] == SENTENCES * 2 and table["line"] == [0, 1, 2, 3] * 2
-
-
-def test_raw_text_may_be_standard_input_of_any_length(trained, monkeypatch, tmp_path):
-    sentences = []
-    monkeypatch.setattr(module, "_PORTION", 100)
-    pipeline = module.TextPipeline.from_file(trained / "text.json")
-    for sentence in pipeline.read(f"Line {k} is here. Then" for k in range(1_000_000)):
-        sentences.append(sentence)
-        if len(sentences) == 500:
-            break
-    assert sentences[:3] == ["Line 0 is here .", "Then Line 1 is here .", "Then Line 2 is here ."]
 
 
 def test_query_is_raw_too(trained, texts):

@@ -12,7 +12,7 @@ import pytest
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.run_directory.model_source import ModelArguments
-from tests.helpers import CHAR, FILES, MODEL, VOCAB, refuse, run, snapshot
+from tests.helpers import CHAR, FILES, MODEL, VOCAB, printed, refuse, run, snapshot
 from tests.ray.local import workers
 
 pytest.importorskip("ray.data")
@@ -192,8 +192,8 @@ def test_errors_of_workers(cluster, long_and_short, tmp_path):
 
 @pytest.mark.slow
 def test_scores(cluster, long_and_short):
-    expected = run("score", long_and_short[1], *RUN).splitlines()
-    found = run("score", long_and_short[1], *RUN, *RAY).splitlines()
+    expected = printed("score", long_and_short[1], *RUN).splitlines()
+    found = printed("score", long_and_short[1], *RUN, *RAY).splitlines()
     assert len(found) == len(expected) == 3 and found[0] == expected[0]
     one, other = (np.array([line.split("\t") for line in lines[1:]]) for lines in (found, expected))
     np.testing.assert_array_equal(np.delete(one, [3, 4], 1), np.delete(other, [3, 4], 1))

@@ -1,6 +1,7 @@
 """`bilm prepare`: raw files in many languages and forms to a corpus, through the command."""
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -533,6 +534,26 @@ def test_sentences_are_words_and_do_not_depend_on_other_pieces(pieces, language,
         assert " ".join(sentence.split()) == sentence != ""
         assert sentence.encode().decode() == sentence  # no halves of characters
         assert form is None or all(unicodedata.is_normalized(form.value, word) for word in sentence.split())
+
+
+def test_texts_are_read_as_they_come():
+    lines = (f"Line {k} is here. Then" for k in range(20_000))
+    sentences = [*itertools.islice(TextPipeline("en").read(lines), 500)]
+    assert sentences[:3] == ["Line 0 is here .", "Then Line 1 is here .", "Then Line 2 is here ."]
+    assert next(lines)  # not all were read
+
+
+@pytest.mark.parametrize(
+    ("language", "gap", "text", "sentence"),
+    [
+        ("th", "___", "ฉัน___ทุกวัน", "ฉัน ___ ทุก วัน"),
+        ("en", "___", "un___able (___).", "un ___ able ( ___ ) ."),
+        ("en", "[MASK]", "a[MASK], [MASK].", "a [MASK] , [MASK] ."),
+        ("en", "the", "the other.", "the other ."),
+    ],
+)
+def test_gap_stays_whole(language, gap, text, sentence):
+    assert [*TextPipeline(language).sentences(text, gap)] == [sentence.split()]
 
 
 def test_long_paragraphs_end_with_sentences():
