@@ -248,8 +248,8 @@ TUTORIAL = json.loads((ROOT / "examples" / "tutorial.ipynb").read_text(encoding=
 
 # Smaller numbers, for the sake of the time that the test takes.
 REDUCED = {
-    "max_steps=200": "max_steps=60",
-    "eval_every=50": "eval_every=60",
+    "max_steps=200": "max_steps=150",
+    "eval_every=50": "eval_every=150",
     'preset="tiny"': 'preset="tiny", changes={"unroll_steps": 5, "batch_size": 32}',
     'for library in ("numpy", "keras")': 'for library in ["numpy"]',
     "range(5)": "range(1)",
