@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder as ElmoEmbedder
     from bilm.embedding.embedder import dump_bilm_embeddings as dump_bilm_embeddings
     from bilm.embedding.embedder import dump_token_embeddings as dump_token_embeddings
-    from bilm.embedding.scoring import WordPredictor as WordPredictor
+    from bilm.embedding.prediction import WordPredictor as WordPredictor
     from bilm.layers.scalar_mix import ScalarMix as ScalarMix
     from bilm.layers.scalar_mix import weight_layers as weight_layers
     from bilm.layers.sentence_vectorizer import SentenceVectorizer as SentenceVectorizer
@@ -45,7 +45,7 @@ _MODULES = {
     "bilm.data.lm_datasets": ("BidirectionalLMDataset", "LMDataset"),
     "bilm.embedding.elmo_layer": ("Elmo",),
     "bilm.embedding.embedder": ("ElmoEmbedder", "dump_bilm_embeddings", "dump_token_embeddings"),
-    "bilm.embedding.scoring": ("WordPredictor",),
+    "bilm.embedding.prediction": ("WordPredictor",),
     "bilm.layers.scalar_mix": ("ScalarMix", "weight_layers"),
     "bilm.layers.sentence_vectorizer": ("SentenceVectorizer",),
     "bilm.models.bidirectional_lm": ("BidirectionalLanguageModel",),
@@ -63,7 +63,7 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.text.", "bilm.vocabulary.")
 _ON_TENSORFLOW = (
-    *("bilm.embedding.scoring", "bilm.layers.sentence_vectorizer", "bilm.models.language_model"),
+    *("bilm.embedding.prediction", "bilm.layers.sentence_vectorizer", "bilm.models.language_model"),
     "bilm.runs.",
 )
 __all__ = ["__version__", *_HOMES]

@@ -26,11 +26,12 @@ PYTHON_API = DOCS / "python-api.md"
 OPTIONS = DOCS / "options.md"
 PACKAGE = DOCS.parent / "bilm"
 
-# Each part of the package imports only from earlier parts. The last two provide bilm-tf's names.
+# Each part of the package imports only from earlier parts. The last line has names of
+# AllenNLP and bilm-tf, and what other libraries take.
 PACKAGES = (
     *("errors", "installation", "io", "options", "vocabulary", "text", "data", "backend", "layers"),
     *("weights", "models", "training", "run_directory", "embedding", "runs", "analysis", "ray", "cli"),
-    *("allennlp", "elmo", "model"),
+    *("allennlp", "elmo", "model", "sklearn", "spacy", "flair"),
 )
 
 _HEAD = """<!-- Generated from bilm/cli by `make docs`. -->

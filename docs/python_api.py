@@ -39,8 +39,11 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
         *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
     ),
-    "Embed": ("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids"),
-    "Predict": ("WordPredictor", "bilm.embedding.scoring.Prediction"),
+    "Embed": (
+        *("ElmoEmbedder", "bilm.embedding.word_output.WordOccurrence", "Elmo", "ScalarMix"),
+        *("SentenceVectorizer", "batch_to_ids"),
+    ),
+    "Predict": ("WordPredictor", "bilm.embedding.prediction.Prediction"),
     _AS_IN_BILM_TF: (
         *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
         *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),
@@ -59,7 +62,7 @@ MEMBERS = {
     "Elmo": (),
     "ElmoEmbedder": (
         *("from_model", "from_run", "embed_sentence", "embed_batch", "batch_to_embeddings"),
-        *("embed_sentences", "embed_file"),
+        *("embed_sentences", "embed_words", "word_vectors", "embed_file"),
     ),
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),
     "LanguageModel": ("call", "losses", "zero_states"),

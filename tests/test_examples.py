@@ -224,6 +224,35 @@ def test_sentiment(script, tmp_path):
     assert float(accuracies["bag of own embeddings"]) == 1.0
 
 
+def test_semantic_change(script, tmp_path):
+    texts = {
+        "old.txt": ["an owl sold a file", "the owl", "a file here"],
+        "new.txt": ["owl owl", "a file here"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    (tmp_path / "words.txt").write_text("file\nowl\nsold\n")
+    old, new, plot = (tmp_path / name for name in (*texts, "change.html"))
+    output = script("semantic_change", old, new, "--words", tmp_path / "words.txt", *MODEL, "--plot", plot)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in output.splitlines()[2:5]]
+    assert [row[:3] for row in rows] == [["file", "2", "1"], ["owl", "2", "2"], ["sold", "1", "0"]]
+    embedder = bilm.ElmoEmbedder(*MODEL[1::2])
+    for word, *_, prototype, pairwise in rows[:2]:
+        vectors = [
+            [found.vector for found in embedder.embed_words(map(str.split, lines), [word])]
+            for lines in texts.values()
+        ]
+        pairs = [cosine(a, b) for a in vectors[0] for b in vectors[1]]
+        assert float(pairwise) == pytest.approx(1 - np.mean(pairs), abs=1e-4)
+        means = [np.mean(side, axis=0) for side in vectors]
+        assert float(prototype) == pytest.approx(1 - cosine(*means), abs=1e-4)
+    assert f"file in {new}" in output and output.count("[file]") == 3 and plot.stat().st_size > 1 << 20
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
 def test_domain_adaptation(script, tmp_path):
     options = write_json(tmp_path / "options.json", smallest_options())
     (tmp_path / "b.txt").write_text("zwei kleine Eulen singen leise .\n" * 20)
@@ -278,7 +307,8 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
     namespace = run_tutorial(REDUCED)
     assert namespace["tested"].perplexity < 0.9 * namespace["by_frequency"]
     accuracies = namespace["accuracies"]
-    assert accuracies["vectors of layer 1"] > accuracies["vectors of layer 0"] + 0.05, accuracies
+    others = accuracies["vectors of layer 0"], accuracies["one-hot with both neighbours"]
+    assert accuracies["vectors of layer 1"] > max(others) + 0.02, accuracies
     output = capsys.readouterr().out
     assert "settings" not in output and "the same vectors: True" in output
 

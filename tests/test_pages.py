@@ -40,6 +40,7 @@ COURSE = {
 ALONE = "docs/migrating.md"  # in a directory of its own, with the files that its reader has
 ON_RAY = "docs/ray.md"  # with Ray, if it is installed
 ON_BACKENDS = "docs/pytorch-and-jax.md"  # by tests/backend/test_other_backends.py
+IN_LIBRARIES = "docs/plug-ins.md"  # with those that are installed
 # Smaller numbers, for the sake of the time a test takes.
 REDUCED = {
     "--max-steps 500": "--max-steps 4",
@@ -206,9 +207,18 @@ def test_ray(tmp_path):
             run_block(language, code, ON_RAY, tmp_path)
 
 
+@pytest.mark.parametrize("number", range(len(pages.blocks(IN_LIBRARIES))))
+def test_other_libraries(number, tmp_path):
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copyfile(CHAR / name, tmp_path / name)
+    language, code = pages.blocks(IN_LIBRARIES)[number]
+    pytest.importorskip(re.search(r"bilm\.(\w+)", code)[1])
+    run_block(language, code, IN_LIBRARIES, tmp_path)
+
+
 def test_every_block_is_run():
     with_blocks = {name for name in pages.NAMES if {"console", "python"} & dict(pages.blocks(name)).keys()}
-    assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS}
+    assert with_blocks == {*COURSE, ALONE, ON_RAY, ON_BACKENDS, IN_LIBRARIES}
     languages = {block.language for name in pages.NAMES for block in pages.blocks(name)}
     # JSON, TOML and bash are tested below.
     assert languages == {"", "console", "python", "bash", "json", "toml"}

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any, TextIO
 
 import click
@@ -76,9 +77,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import a command, which may be another package's."""
         if cmd_name not in self.table:
-            return None
+            other = self.plug_ins.get(cmd_name)
+            return None if other is None else other.load()
         module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
@@ -93,6 +95,19 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the table, not sorted."""
         return list(self.table)
+
+    @property
+    def plug_ins(self) -> dict[str, metadata.EntryPoint]:
+        """Commands of other packages: entry points of the group ``bilm.commands``, by name."""
+        points = metadata.entry_points(group="bilm.commands")
+        return {point.name: point for point in points if point.name not in self.table}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, and names and modules of those of other packages, which are not imported."""
+        super().format_commands(ctx, formatter)
+        if others := self.plug_ins:
+            with formatter.section("Commands of other packages"):
+                formatter.write_dl([(name, f"from {point.module}") for name, point in others.items()])
 
 
 def with_flags(message: str) -> str:

@@ -5,7 +5,7 @@ from itertools import count
 
 import numpy as np
 
-from bilm.errors import DataError, VocabularyError, checked
+from bilm.errors import ArgumentError, DataError, VocabularyError, checked
 from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS
@@ -177,6 +177,18 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
             f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {sentences!r:.80}"
         )
     return sentences
+
+
+def require_words(name: str, words: Iterable[str]) -> list[str]:
+    """Return words that an argument lists.
+
+    Raises:
+        ArgumentError: the argument is a string, or lists something else; the message has its `name`.
+    """
+    listed = [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*words]
+    if not listed or not all(isinstance(word, str) for word in listed):
+        raise ArgumentError(f"`{name}` is {words!r:.80}; it must be a list of words")
+    return listed
 
 
 def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:

@@ -11,9 +11,10 @@ from bilm.options.parameters import Pooling
 
 _Sentence = TypeVar("_Sentence")
 
-Layers = Literal["all", "top", "average", "characters"] | int
-"""Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors); or
-the output of the character convolutions, before highways and projection, with a dimension for each filter."""
+Layers = Literal["all", "top", "average", "concat", "characters"] | int
+"""Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors); the
+output of the character convolutions, before highways and projection, with a dimension for each filter; or
+``concat``, the layers from the word vectors up and then the convolutions end to end."""
 
 
 @dataclass(frozen=True)

@@ -133,10 +133,10 @@ class PackedModel(InferenceModel):
             ProcessError: the process was forked after the model was made.
         """
         layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
-        if layers not in ("all", "top", "average", "characters", *range(self.n_layers)):
+        if layers not in ("all", "top", "average", "concat", "characters", *range(self.n_layers)):
             raise OptionsError(
-                f"layers is {layers!r}; give all, top, average, characters or the number of a layer, 0 to "
-                f"{self.n_layers - 1}"
+                f"layers is {layers!r}; give all, top, average, concat, characters or the number of a layer, "
+                f"0 to {self.n_layers - 1}"
             )
         if not sentences:
             return []
@@ -147,16 +147,19 @@ class PackedModel(InferenceModel):
         else:
             packed = packing.pack(lengths, max_rows)
         types, numbers = packing.number_types([token for words in sentences for token in (BOS, *words, EOS)])
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []  # (layers, places, width), and the words' places
         with on_device(self.device):
-            if layers == "characters":
-                by_direction = [self._convolutions(types)[None].astype(dtype)]
-                places = numbers[packed.is_word][None]
-            else:
-                if (layers, dtype) not in self._graphs:
-                    self._graphs[layers, dtype] = self._graph(layers, dtype)
-                by_direction = self._run(self._graphs[layers, dtype], self._words(types), packed, numbers)
+            if layers != "characters":
+                computed: packing.Layers = "all" if layers == "concat" else layers
+                if (computed, dtype) not in self._graphs:
+                    self._graphs[computed, dtype] = self._graph(computed, dtype)
+                by_direction = self._run(self._graphs[computed, dtype], self._words(types), packed, numbers)
                 places = packed.places(*[packed.is_word] * len(by_direction))
-        pairs = [*zip(by_direction, places, strict=True)]
+                pairs = [*zip(by_direction, places, strict=True)]
+            if layers == "concat":
+                pairs = [(flat[k : k + 1], place) for k in range(self.n_layers) for flat, place in pairs]
+            if layers == "characters" or (layers == "concat" and self.options.char_cnn is not None):
+                pairs.append((self._convolutions(types)[None].astype(dtype), numbers[packed.is_word]))
         ends = np.cumsum(packed.lengths - 2).tolist()
         vectors = [
             np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
@@ -335,8 +338,11 @@ class ChunkEmbedder:
             OptionsError: `form` needs the characters of a word-level model.
         """
         dim = self.dim
+        cnn = self.model.options.char_cnn
         if form.layers == "characters":
             dim = inference.require_characters(self.model.options).n_filters
+        elif form.layers == "concat":
+            dim = self.n_layers * self.dim + (0 if cnn is None else cnn.n_filters)
         shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
         return form.pooled(np.zeros(shape, form.dtype))
 

@@ -4,27 +4,34 @@ The module also has bilm-tf's two functions that write vectors to a file.
 """
 
 import functools
+import io
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from bilm.backend.keras_backend import on_device
+from bilm.backend.keras_backend import keras, on_device
 from bilm.data import batcher, packing
 from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
-from bilm.errors import DataError, OptionsError, require_flags
+from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
+from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
+from bilm.io.run_files import TEXT_FILE
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
 from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from bilm.weights import hdf5_file
+from bilm.weights import distribution, hdf5_file
 from bilm.weights.distribution import StoredModel
+from bilm.weights.dump import options_text
+from bilm.weights.names import dump_names
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -103,6 +110,9 @@ class ElmoEmbedder(ChunkEmbedder):
         precision: data type of matrix products, ``float32`` by default; with ``bfloat16`` vectors have two to
             three digits.
 
+    Attributes:
+        steps: steps from raw text to sentences of the model, or that they are unknown.
+
     An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
     ``multiprocessing.get_context("spawn")`` starts.
 
@@ -137,7 +147,7 @@ class ElmoEmbedder(ChunkEmbedder):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
         source = model.open() if isinstance(model, ModelArguments) else model
         super().__init__(_load(source, vocab_file, checked), checked.batch_size)
-        self._steps = source.steps
+        self.steps = source.steps
 
     @classmethod
     def from_model(
@@ -194,11 +204,11 @@ class ElmoEmbedder(ChunkEmbedder):
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return the arguments, for pickle and copy."""
-        return (*super().__getstate__(), self._steps)
+        return (*super().__getstate__(), self.steps)
 
     def __setstate__(self, saved: tuple[Any, ...]) -> None:
         """Restore the embedder from `__getstate__`."""
-        *arguments, self._steps = saved
+        *arguments, self.steps = saved
         super().__setstate__(tuple(arguments))
 
     @cached_property
@@ -209,7 +219,42 @@ class ElmoEmbedder(ChunkEmbedder):
             ArgumentError: the model has none, because it was not trained on a corpus of `bilm.prepare`.
             DataError: the model's ``text.json`` is damaged, or of a later version.
         """
-        return self._steps.require()
+        return self.steps.require()
+
+    @classmethod
+    def from_bytes(cls, archive: bytes, **settings: Unpack[EmbedderKeywords]) -> "ElmoEmbedder":
+        """Load the result of `to_bytes`, or another ZIP archive of a model.
+
+        Args:
+            archive: content of the archive.
+            **settings: keyword arguments of the class.
+
+        Raises:
+            BilmError: the archive does not hold a model, or an argument is out of range.
+        """
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "elmo.zip")
+            file.write_bytes(archive)
+            return cls.from_model(file, **settings)
+
+    def to_bytes(self) -> bytes:
+        """Return the model as a ZIP archive of weights, options and, if it reads words, vocabulary.
+
+        Written to a file, it is a model that `from_model` and ``--model`` take.
+        """
+        encoder, content = self.model.encoder, io.BytesIO()
+        arrays = {name: keras.ops.convert_to_numpy(leaf) for name, leaf in encoder.named_weights().items()}
+        with TemporaryDirectory() as folder, zipfile.ZipFile(content, "w") as archive:
+            weights = Path(folder, distribution.WEIGHTS_NAME)
+            hdf5_file.write_hdf5(weights, arrays, dump_names(encoder.options))
+            archive.write(weights, distribution.WEIGHTS_NAME)
+            archive.writestr(distribution.OPTIONS_NAME, options_text(encoder.options))
+            if self.vocabulary is not None:
+                words = "".join(f"{word}\n" for word in self.vocabulary.words)
+                archive.writestr(distribution.VOCABULARY_NAME, words)
+            if self.steps.content is not None:
+                archive.writestr(TEXT_FILE, self.steps.content)
+        return content.getvalue()
 
     def get_output_dim(self) -> int:
         """Return `dim`, by AllenNLP's name."""
@@ -266,8 +311,10 @@ class ElmoEmbedder(ChunkEmbedder):
         Args:
             sentences: the words of each sentence.
             batch_size: `batch_size` for this call; if `stateful`, not more than the embedder's.
-            layers: ``"all"``, ``"top"``, ``"average"`` or the number of a layer, 0 for the word vectors; or
-                ``"characters"`` for the output of the character convolutions, before highways and projection.
+            layers: ``"all"``, ``"top"``, ``"average"`` the number of a layer, 0 for the word vectors;
+                ``"characters"`` for the output of the character convolutions, before highways and projection;
+                or ``"concat"`` for all layers and then, unless the model is word-level, the convolutions, end
+                to end: ``n_layers * dim`` dimensions and one for each filter.
             pooling: ``"mean"`` or ``"max"`` over the words of a sentence, which leaves out their dimension;
                 a sentence without words gets zeros.
 
@@ -300,6 +347,54 @@ class ElmoEmbedder(ChunkEmbedder):
         sentences = [*self.pipeline.sentences(text)]
         vectors = self.embed_sentences(sentences, layers=layers, pooling=pooling)
         return [EmbeddedSentence(*pair) for pair in zip(sentences, vectors, strict=True)]
+
+    def embed_words(
+        self,
+        sentences: Iterable[Sequence[str]],
+        words: Iterable[str] | None = None,
+        *,
+        layers: packing.Layers = "average",
+    ) -> Iterator[WordOccurrence]:
+        """Yield the vectors of words at all their occurrences; only sentences with one are computed.
+
+        Args:
+            sentences: the words of each sentence.
+            words: words to find, as they are written; None for every word.
+            layers: as for `embed_sentences`.
+
+        Raises:
+            OptionsError: there are no such layers, or the embedder is stateful and `words` is given.
+            DataError: a sentence is not a list of words; raised when the sentence is reached.
+        """
+        chosen = None if words is None else batcher.require_words("words", words)
+        read = map(batcher.words_of, count(), batcher.require_sentences(sentences))
+        report = EmbeddingReport()
+        return chain.from_iterable(occurrences(self, read, chosen, packing.VectorForm(layers), report))
+
+    def word_vectors(
+        self,
+        sentences: Iterable[Sequence[str]],
+        words: Iterable[str] | None = None,
+        *,
+        layers: packing.Layers = "average",
+        min_count: int = 1,
+    ) -> dict[str, np.ndarray]:
+        """Return one vector for each word, the mean over its occurrences: float32 (dim,), or (layers, dim).
+
+        Args:
+            sentences: see `embed_words`.
+            words: see `embed_words`.
+            layers: as for `embed_sentences`.
+            min_count: leave out words with fewer occurrences.
+
+        Returns:
+            Vectors by word, the most frequent word first.
+
+        Raises:
+            BilmError: as `embed_words`; or `min_count` is less than 1.
+        """
+        require_positive(min_count=min_count)
+        return mean_vectors(self.embed_words(sentences, words, layers=layers), min_count)
 
     @_takes_allennlp_names
     def embed_file(

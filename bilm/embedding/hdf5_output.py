@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
@@ -70,9 +71,11 @@ class EmbeddingReport:
         n_tokens: number of words that this call embedded.
         n_kept: number of lines kept from an earlier call.
         seconds: duration of this call.
+        occurrences: number of occurrences of each word, where vectors are those of words.
     """
 
     def __init__(self) -> None:
+        self.occurrences: Counter[str] = Counter()
         self.n_lines = self.n_blank = self.n_tokens = self.n_kept = 0
         self.seconds, self._began = 0.0, time.monotonic()
 

@@ -1,7 +1,7 @@
 """Texts as a model reads them: tokenised lines, or raw text that goes through the model's own steps."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from bilm.errors import BilmError, VocabularyError
@@ -58,15 +58,18 @@ class ModelText:
         """Yield sentences as a call does, without counting their words."""
         return iter(lines) if self.pipeline is None else self.pipeline.read(lines, gap)
 
-    def __call__(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
+    def __call__(
+        self, lines: Iterable[str], gap: str | None = None, is_gap: Callable[[str], bool] = lambda _: False
+    ) -> Iterator[str]:
         """Yield sentences, one a line, their words separated by whitespace.
 
         Args:
             lines: lines of the text.
             gap: word that is not counted, and stays whole in raw text, see `TextPipeline.read`.
+            is_gap: tells which other words are not counted.
         """
         for line in self.lines(lines, gap):
-            words = [word for word in line.split() if word != gap]
+            words = [word for word in line.split() if word != gap and not is_gap(word)]
             self.n_words += len(words)
             self._n_marks += words.count(BOS) + words.count(EOS)
             if self._vocabulary is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
+from bilm.embedding.word_output import occurrences, require_some
 from bilm.errors import DataError
 from bilm.io import PathLike, atomic, background, is_url, messages, outputs
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bilm.embedding.chunk_embedder import ChunkEmbedder
 
 FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "vectors"
+POSITION, WORD, VECTOR = "position", "word", "vector"
 
 
 def sentence_tables(
@@ -131,6 +133,34 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
         n_numbers = lengths * abs(math.prod(sizes))
         for n, end in zip(n_numbers, np.cumsum(n_numbers), strict=True):
             yield numbers[end - n : end].reshape(sizes)
+
+
+def occurrence_tables(
+    embedder: "ChunkEmbedder",
+    file: str,
+    lines: Iterable[str],
+    words: Sequence[str],
+    form: VectorForm,
+    report: EmbeddingReport,
+) -> Iterator[pa.Table]:
+    """Yield tables of the occurrences of words: `file`, `line` and `position` from 0, `word` and `vector`.
+
+    Args:
+        embedder: embedder of the lines.
+        file: value of the column `file`.
+        lines: lines of the text.
+        words: the words.
+        form: form of the vectors, without pooling.
+        report: is updated.
+    """
+    for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
+        numbers, positions, found, vectors = zip(*chunk, strict=True)
+        columns = {
+            LINE: pa.array(numbers, pa.int64()),
+            POSITION: pa.array(positions, pa.int32()),
+            WORD: found,
+        }
+        yield pa.table({FILE: [file] * len(chunk), **columns, VECTOR: vector_column(vectors, is_pooled=True)})
 
 
 ABOUT = "_bilm.json"
@@ -234,8 +264,11 @@ def embed_parquet(
     compression: str | None = None,
     overwrite: bool = False,
     callback: Callable[[EmbeddingReport], None] = lambda report: None,
+    words: Sequence[str] | None = None,
 ) -> EmbeddingReport:
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
+
+    With words, a row for each of their occurrences, see `occurrence_tables`.
 
     Args:
         embedder: embedder of the lines.
@@ -245,16 +278,21 @@ def embed_parquet(
         compression: Parquet codec, or None.
         overwrite: see `check_parquet`.
         callback: called with the report every few thousand words.
+        words: words to write; None for whole lines.
 
     Returns:
         The counts of the whole call.
 
     Raises:
-        DataError: there are no lines, the files cannot be written, or another process is writing them.
+        DataError: there are no lines, or none of the words is in them; the files cannot be written, or
+            another process is writing them.
     """
 
     def tables() -> Iterator[pa.Table]:
         for name, lines in texts:
+            if words is not None:
+                yield from occurrence_tables(embedder, name, lines, words, form, report)
+                continue
             sentences = sentence_tables(name, lines, embedder.is_chunk)
             yield from background.map_in_order(
                 lambda table: embedded(embedder, table, form), sentences, embedder.n_at_once
@@ -274,9 +312,12 @@ def embed_parquet(
                 n_parts, n_bytes = n_parts + 1, 0
             writer.write_table(table)
             n_bytes += table.nbytes
-            n_words = [len(tokens) for tokens in table[TOKENS]]
-            report.count(len(n_words), n_words.count(0), sum(n_words))
+            if words is None:
+                n_words = [len(tokens) for tokens in table[TOKENS]]
+                report.count(len(n_words), n_words.count(0), sum(n_words))
             callback(report)
+        if words is not None:
+            require_some(report)
         if not report.n_lines:
             raise DataError("there are no sentences to embed: the text is empty")
         (place / ABOUT).write_text(about_embeddings(form, report.n_lines), encoding="utf-8")

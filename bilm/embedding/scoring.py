@@ -1,11 +1,11 @@
-"""Probabilities of words under the full softmax: of texts, of sentences, and the most probable words."""
+"""Probabilities of texts and sentences under the full softmax."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -14,23 +14,18 @@ from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
 from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
-from bilm.errors import CheckpointError, DataError, OptionsError, checked, require_positive
+from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike
 from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
-from bilm.options.parameters import Context
-from bilm.run_directory.model_source import open_model
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights import transfer
 from bilm.weights.distribution import StoredModel
 
 _TEXT_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
-_PREDICTED_TOKENS = 1 << 12
-_LOGITS = 1 << 23  # maximum number in memory at once
 _WINDOW_TOKENS = 1 << 13
 _CACHED_WORDS = 1 << 16
 
@@ -76,33 +71,6 @@ class SentenceScore:
     forward: np.ndarray
     backward: np.ndarray | None
     is_known: np.ndarray
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The most probable words at a place in a sentence.
-
-    Attributes:
-        position: index of the place among the words of the sentence, from 0.
-        word: word of the sentence at this place.
-        best: words and their probabilities, most probable first.
-    """
-
-    position: int
-    word: str
-    best: Sequence[tuple[str, float]]
-
-
-class PredictedSentence(NamedTuple):
-    """A sentence of a raw text.
-
-    Attributes:
-        words: words of the sentence.
-        predictions: the most probable words at its places.
-    """
-
-    words: list[str]
-    predictions: list[Prediction]
 
 
 class Scorer:
@@ -328,111 +296,6 @@ class Scorer:
     def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
-
-
-class WordPredictor(Scorer):
-    """Predicts words from the words before them, after them, or both; also scores sentences.
-
-    Args:
-        model: language model with its weights.
-        vocabulary: vocabulary of the model; character-level if the model is.
-        steps: steps from raw text to sentences of the model.
-
-    Example:
-        >>> predictor = WordPredictor.from_model("run")
-        >>> [prediction] = next(predictor.predict([["he", "was", "___", "."]], n_best=2, gap="___"))
-        >>> prediction.position, len(prediction.best)
-        (2, 2)
-    """
-
-    @classmethod
-    @checked
-    def from_model(
-        cls,
-        model: PathLike,
-        vocab_file: PathLike | None = None,
-        *,
-        checkpoint: str | int | None = None,
-    ) -> "WordPredictor":
-        """Read a model by its path.
-
-        Args:
-            model: run directory, or dumped weights with the softmax.
-            vocab_file: vocabulary of the model; None for the one stored with it.
-            checkpoint: checkpoint of a run, see `RunDirectory.choose`.
-
-        Raises:
-            BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
-        """
-        return cls.from_stored(open_model(model, checkpoint), vocab_file)
-
-    @checked
-    def predict(
-        self,
-        sentences: Iterable[Sequence[str]],
-        n_best: int = 10,
-        context: str = "both",
-        gap: str | None = None,
-    ) -> Iterator[list[Prediction]]:
-        """Find the most probable words at places in sentences.
-
-        Args:
-            sentences: sentences as sequences of words; each is read independently.
-            n_best: number of words to find at a place. Special words are left out, but they count in the
-                normalisation of the probabilities.
-            context: words to predict from: ``left``, ``right`` or ``both``. With ``both``, the probability is
-                the product of the two directions' probabilities, normalised over the vocabulary.
-            gap: word that marks the places; None for every word of a sentence.
-
-        Yields:
-            Predictions of one sentence, in the order of the places.
-
-        Raises:
-            DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
-            OptionsError: the model has no backward direction, or an argument is invalid.
-        """
-        require_positive(n_best=n_best)
-        directions = {Context.LEFT: [0], Context.RIGHT: [1], Context.BOTH: [0, 1]}[Context(context)]
-        if directions[-1] >= self.model.options.n_directions:
-            raise OptionsError(f"`context` {context}: the model has no backward direction")
-        n_candidates = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
-        n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        for chunk, encoded in self.encoded(sentences, _PREDICTED_TOKENS):
-            outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
-            for words, start in zip(chunk, encoded.starts, strict=True):
-                positions = np.array([k for k, word in enumerate(words) if gap in (None, word)], np.int64)
-                predictions = []
-                for first in range(0, len(positions), n_at_once):
-                    places = positions[first : first + n_at_once]
-                    # In the backward direction a word is one place later, because <S> is first.
-                    own = np.stack([outputs[k, start + places + k] for k in directions])
-                    both = tf.reduce_sum(tf.nn.log_softmax(self.model.softmax(tf.constant(own))), axis=0)
-                    rows = (values.numpy() for values in tf.math.top_k(tf.nn.softmax(both), n_candidates))
-                    for place, *best in zip(places.tolist(), *rows, strict=True):
-                        pairs = ((self.vocabulary.words[k], float(p)) for p, k in zip(*best, strict=True))
-                        kept = [(word, p) for word, p in pairs if word not in SPECIAL_TOKENS]
-                        predictions.append(Prediction(place, words[place], kept[:n_best]))
-                yield predictions
-
-    def predict_text(
-        self, text: str, n_best: int = 10, context: str = "both", gap: str | None = None
-    ) -> list[PredictedSentence]:
-        """Find the most probable words at places in raw text, whose sentences and words are found first.
-
-        Args:
-            text: raw text, such as ``"He was ___."``.
-            n_best: as for `predict`.
-            context: as for `predict`.
-            gap: as for `predict`; it may stand beside letters and punctuation.
-
-        Raises:
-            ArgumentError: the model has no steps from raw text, see `bilm.ElmoEmbedder.pipeline`.
-            OptionsError: as `predict`.
-        """
-        gap = None if gap is None else self.pipeline.word(gap)
-        sentences = [*self.pipeline.sentences(text, gap)]
-        predictions = self.predict(sentences, n_best, context, gap)
-        return [PredictedSentence(*pair) for pair in zip(sentences, predictions, strict=True)]
 
 
 def _inputs_and_targets(

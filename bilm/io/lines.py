@@ -178,6 +178,24 @@ def read_lines(path: PathLike, edit: Callable[[str], str] | None = None) -> Iter
         yield from text.removesuffix("\n").split("\n")
 
 
+def read_words(path: PathLike) -> list[str]:
+    """Read a list of words, one per line; blank lines and repetitions are left out.
+
+    Raises:
+        DataError: as `read_lines`; or a line has several words (names the first), or there are none.
+    """
+    words = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if len(line.split()) > 1:
+            raise DataError(
+                f"{path}: line {number}: {line.strip()!r:.80} is not one word; give a word per line"
+            )
+        words += line.split()
+    if not words:
+        raise DataError(f"{path}: lists no words")
+    return [*dict.fromkeys(words)]
+
+
 def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yield the lines of a stream of UTF-8 text without line ends, each as soon as it has arrived.
 

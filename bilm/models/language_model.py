@@ -113,6 +113,11 @@ class LanguageModel(keras.Model):
         smoothed = np.asarray(word_counts, np.float64) + 1.0
         self.softmax.bias.assign(np.log(smoothed / smoothed.sum()).astype(np.float32))
 
+    def start_softmax_rows(self, vectors: np.ndarray) -> None:
+        """Set the softmax rows to vectors, (n_tokens_vocab, projection_dim), except where these are zeros."""
+        is_given = np.any(vectors, axis=1, keepdims=True)
+        self.softmax.kernel.assign(np.where(is_given, vectors, self.softmax.kernel.numpy()))
+
     def zero_states(self, n_rows: int | tf.Tensor) -> States:
         """Return the states before the first token: zeros."""
         return self.encoder.zero_states(n_rows)

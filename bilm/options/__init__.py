@@ -10,3 +10,4 @@ from bilm.options.parameters import Optimizer as Optimizer
 from bilm.options.parameters import Precision as Precision
 from bilm.options.parameters import Recipe as Recipe
 from bilm.options.parameters import SoftmaxBiasInit as SoftmaxBiasInit
+from bilm.options.parameters import SoftmaxRowInit as SoftmaxRowInit

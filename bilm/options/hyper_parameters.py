@@ -20,6 +20,7 @@ from bilm.options.parameters import (
     Precision,
     Recipe,
     SoftmaxBiasInit,
+    SoftmaxRowInit,
     UnicodeForm,
     flag,
     parameter,
@@ -282,10 +283,14 @@ class Options(_Checked):
         SoftmaxBiasInit.UNIGRAM,
         "initial softmax biases: `unigram` for the log counts of the words in the corpus, `zeros` as bilm-tf",
     )
+    softmax_row_init: SoftmaxRowInit = parameter(
+        SoftmaxRowInit.RANDOM,
+        "initial softmax rows: `random` as bilm-tf; `cooccurrence` for vectors of length 1, which are alike "
+        "for words with the same neighbours in the corpus. Tied rows (`share_embedding_softmax`) stay random",
+    )
     softmax_init_scale: _Factor = parameter(
         0.1,
-        "scale of the initial softmax weights: standard deviation times sqrt(`projection_dim`); `1.0` as "
-        "bilm-tf",
+        "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf",
     )
 
     @property
@@ -450,10 +455,14 @@ def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
 
 
 _SMALL_CNN = CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1)
+_LAPTOP_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 64), (5, 128), (6, 96), (7, 96))
 
 PRESETS: Mapping[str, Options] = {
     "laptop": dataclasses.replace(
-        _published(512, 128, n_highway=1), char_cnn=_SMALL_CNN, batch_size=64, n_negative_samples_batch=2048
+        _published(512, 128, n_highway=1),
+        char_cnn=CharCNNOptions(_LAPTOP_FILTERS, n_highway=1),
+        batch_size=64,
+        n_negative_samples_batch=2048,
     ),
     "original": _published(4096, 512, n_highway=2),
     "medium": _published(2048, 256, n_highway=1),

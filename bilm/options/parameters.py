@@ -116,6 +116,13 @@ class SoftmaxBiasInit(Choice):
     ZEROS = "zeros"
 
 
+class SoftmaxRowInit(Choice):
+    """Initial rows of the softmax, see `bilm.training.cooccurrence`."""
+
+    COOCCURRENCE = "cooccurrence"
+    RANDOM = "random"
+
+
 class UnicodeForm(Choice):
     """Unicode's normal forms of text."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from bilm.errors import OptionsError
 from bilm.options.hyper_parameters import Options
-from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit
+from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit, SoftmaxRowInit
 
 AUTO = "auto"
 """Lets `choose` select the recipe."""
@@ -40,11 +40,13 @@ _MUON: dict[str, Any] = {
     "temporal_activation_regularization": 0.0,
     "passage_tokens": 0,
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
+    "softmax_row_init": SoftmaxRowInit.COOCCURRENCE,
     "softmax_init_scale": 0.1,
     "variational_dropout": True,
 }
 OF_BILM_TF: dict[str, Any] = {
     "softmax_bias_init": SoftmaxBiasInit.ZEROS.value,
+    "softmax_row_init": SoftmaxRowInit.RANDOM.value,
     "softmax_init_scale": 1.0,
     "variational_dropout": False,
 }

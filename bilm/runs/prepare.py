@@ -17,7 +17,7 @@ from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.io import json_objects, outputs
 from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
-from bilm.options import Options, Precision, SoftmaxBiasInit, plan, recipes
+from bilm.options import Options, Precision, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
 from bilm.run_directory.state import RunState, read_lstm_states, restore_optimizer
 from bilm.runs.log import RunLog
@@ -25,6 +25,7 @@ from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import Request
 from bilm.text.pipeline import ModelSteps, TextPipeline
+from bilm.training.cooccurrence import word_vectors
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -310,12 +311,17 @@ def _load(
 ) -> int:
     """Load model and optimizer from the source, if there is one, and return its number of steps.
 
-    The biases of a new softmax start from the word counts if `softmax_bias_init` says so.
+    A new softmax starts from the text as `softmax_bias_init` and `softmax_row_init` say.
     """
-    model, old = trainer.model, old_vocabulary or vocabulary
+    model, options, old = trainer.model, trainer.options, old_vocabulary or vocabulary
     has_softmax = source is not None and source.n_predicted == old.size
-    if not has_softmax and trainer.options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
+    if not has_softmax and options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         model.start_softmax_biases(text.counts.word_counts)
+    has_own_rows = not has_softmax and not options.share_embedding_softmax
+    if has_own_rows and options.softmax_row_init is SoftmaxRowInit.COOCCURRENCE:
+        reporter.say("softmax: its rows start from the words' neighbours in the text")
+        vectors = word_vectors(text, options.lstm.projection_dim, trainer.seed)
+        model.start_softmax_rows(trainer.workers.of_chief(vectors))
     if source is None:
         return 0
     remapping = None

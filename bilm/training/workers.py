@@ -124,6 +124,11 @@ class Workers:
             for row, length in zip(rows, lengths.tolist(), strict=True)
         ]
 
+    def of_chief(self, array: np.ndarray) -> np.ndarray:
+        """Return the chief's array, which has the same shape on all workers."""
+        (arrays,) = self._gather([tf.constant(array[None])])
+        return arrays[0]
+
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """Gather the LSTM states of all workers' parts."""
         gathered = self._gather(tf.nest.flatten(states))

@@ -1,18 +1,20 @@
 """`bilm score` and `predict`: log-probabilities of sentences and tokens, and likely words."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bilm import WordPredictor
+from bilm.embedding.prediction import filled
 from bilm.embedding.scoring import Scorer
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import load_vocabulary
-from tests.helpers import GOLDEN, VARIANTS, printed
+from tests.helpers import GOLDEN, VARIANTS, printed, refuse, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -128,10 +130,12 @@ def test_left_context_matches_scores(predictor, context):
             assert word == "unseenword" or np.log(place[word]) == pytest.approx(log_probability, abs=1e-5)
 
 
-def test_both_contexts_are_multiplied(predictor):
+def test_both_contexts_are_divided_by_the_prior(predictor):
+    rank = np.arange(predictor.vocabulary.size)
+    prior = dict(zip(predictor.vocabulary.words, np.log((rank + 2) / (rank + 1)), strict=True))
     sides = [probabilities(predictor, context) for context in ("left", "right", "both")]
     for left, right, both in zip(*(places for of_side in sides for places in of_side[2:]), strict=True):
-        ratios = [np.log(both[word] / (left[word] * right[word])) for word in both]
+        ratios = [np.log(both[word] / (left[word] * right[word] / prior[word] ** 0.75)) for word in both]
         assert ratios == pytest.approx([ratios[0]] * len(ratios), abs=1e-4)
         assert [*both.values()] == sorted(both.values(), reverse=True)
         assert not {"<S>", "</S>", "<UNK>"} & {*both}
@@ -146,6 +150,40 @@ def test_gaps(predictor):
     ]
     ((_, other, *_),) = predictor.predict([["a", "the", "the", "___"]], 2, "left")
     assert dict(gaps[0].best) == pytest.approx(dict(other.best))  # a word is not read for its own prediction
+
+
+def test_surest_gap_is_filled_first(predictor):
+    """Each step is one of the old kind: a prediction at a single gap, with the others as they then are."""
+    words, gap = ["the", "___", "a", "___", "___"], "___"
+    expected = {}
+    while gap in words:
+        (places,) = predictor.predict([words], 2, words=[gap])
+        surest = max(places, key=lambda place: place.best[0][1])
+        expected[surest.position] = surest.best
+        words[surest.position] = surest.best[0][0]
+    (found,) = predictor.predict([["the", "___", "a", "___", "___"]], 2, gap=gap)
+    assert [place.position for place in found] == [1, 3, 4] and {place.word for place in found} == {gap}
+    for place in found:
+        assert dict(place.best) == pytest.approx(dict(expected[place.position]), rel=1e-4)
+    assert filled(["the", "___", "a", "___", "___"], found) == words
+
+
+def test_patterns_choose_words_that_match(predictor):
+    words = [word for word in predictor.vocabulary.words if word not in ("<S>", "</S>", "<UNK>")]
+    sentence = ["t?e", "*e", "*", "?", "t*e?z", "??", "the", "t.e"]
+    (places,) = predictor.predict([sentence], len(words), patterns=True)
+    expressions = {0: "t.e", 1: ".*e", 4: "t.*e.z", 5: ".."}
+    assert [place.position for place in places] == [*expressions]
+    for place in places:
+        matching = {word for word in words if re.fullmatch(expressions[place.position], word)}
+        assert {word for word, _ in place.best} == matching
+        assert not matching or sum(p for _, p in place.best) == pytest.approx(1, abs=1e-5)
+    assert not places[2].best and filled(sentence, places)[4] == "t*e?z"
+    choices = ["the", "unseenword", "<UNK>", words[-1]]
+    (places,) = predictor.predict([["*e", "a", "___"]], 9, gap="___", patterns=True, candidates=choices)
+    assert [sorted(dict(place.best)) for place in places] == [["the"], sorted({"the", words[-1]})]
+    with pytest.raises(OptionsError, match="`candidates`: none of them is in the vocabulary"):
+        next(predictor.predict([["a"]], candidates=["unseenword", "<UNK>"]))
 
 
 def test_one_direction_has_one_context(tmp_path):
@@ -173,3 +211,34 @@ def test_command_prints_predictions(tmp_path, predictor):
     assert records[0]["best"] == [[word, pytest.approx(p, rel=1e-5)] for word, p in expected[0].best]
     header, line = printed("predict", text, *flags, "--gap", "___").splitlines()
     assert header == "line\tposition\tword\tpredictions" and line.startswith("2\t1\t___\t")
+
+
+def test_command_fills_gaps(tmp_path, predictor):
+    text, words = tmp_path / "text", tmp_path / "words"
+    text.write_text("the ___ t?e\n\nno q?z\n")
+    words.write_text("the\n\nunseenword\n")
+    flags = ("predict", text, "--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt")
+    gaps = ("--gap", "___", "--patterns", "--candidates", words, "--format", "text")
+    lines = run(*flags, *gaps).splitlines()
+    problems = [
+        f"{words}: 1 of 2 words are not in the vocabulary and cannot be predicted",
+        f"{text}: line 3: no word to choose from matches 'q?z'",
+    ]
+    told = "2 words, 50.00% not in the vocabulary"  # of those that are no gaps
+    assert lines == [problems[0], "the the the", "", problems[1], "no q?z", told]
+    found = [json.loads(line) for line in printed(*flags, "--words", words, "--format", "jsonl").splitlines()]
+    (expected,) = predictor.predict([["the", "___", "t?e"]], words=["the"])
+    assert [(place["line"], place["position"], place["word"]) for place in found] == [(0, 0, "the")]
+    assert dict(found[0]["best"]) == pytest.approx(dict(expected[0].best), rel=1e-4)
+
+
+def test_contradicting_flags_of_predict_are_refused(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("the\ntwo words\n")
+    flags = ("predict", path, "--save-dir", FOLDER / "final")
+    for own, status, message in (
+        (("--format", "text"), 2, "--format text fills gaps; give --gap or --patterns"),
+        (("--words", path, "--patterns"), 2, "leave out --gap and --patterns"),
+        (("--candidates", path), 1, f"{path}: line 2: 'two words' is not one word; give a word per line"),
+    ):
+        assert message in refuse(*flags, *own, status=status)

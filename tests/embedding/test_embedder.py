@@ -199,6 +199,18 @@ def test_layers_characters_is_output_of_convolutions(files):
     np.testing.assert_allclose(pooled, expected.max(axis=0), atol=1e-6)
 
 
+def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
+    sentences = [["a", "dog"], [], ["the", "cat", "sat"]]
+    for embedder, has_characters in ((ElmoEmbedder(*files), True), (ElmoEmbedder(*word_files), False)):
+        found = [*embedder.embed_sentences(sentences, layers="concat")]
+        parts = [[*layers] for layers in embedder.embed_batch(sentences)]
+        if has_characters:
+            convolutions = embedder.embed_sentences(sentences, layers="characters")
+            parts = [[*layers, last] for layers, last in zip(parts, convolutions, strict=True)]
+        assert_equal(found, [np.concatenate(sentence, axis=-1) for sentence in parts])
+        assert embedder.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
+
+
 @pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("max", np.max)])
 def test_pooling_leaves_marks_out(embedder, expected, pooling, pool):
     found = [*embedder.embed_sentences(SENTENCES, pooling=pooling)]
@@ -211,7 +223,7 @@ def test_pooling_leaves_marks_out(embedder, expected, pooling, pool):
 def test_unknown_forms_are_refused(embedder, word_files):
     with pytest.raises(OptionsError, match="`pooling` is 'sum', not one of mean, max"):
         embedder.embed_sentences(SENTENCES, pooling="sum")
-    with pytest.raises(OptionsError, match="layers is 7; give all, top, average, characters or the number"):
+    with pytest.raises(OptionsError, match="layers is 7; give all, top, average, concat, characters or the"):
         next(embedder.embed_sentences(SENTENCES, layers=7))
     with pytest.raises(OptionsError, match="the model reads words of its vocabulary, not characters"):
         ElmoEmbedder(*word_files).embed_sentences(SENTENCES, layers="characters")

@@ -96,6 +96,17 @@ def test_softmax_biases_start_at_the_unigram_distribution(batch):
     np.testing.assert_allclose(losses.sums, exact, rtol=1e-5)
 
 
+def test_softmax_rows_start_at_vectors_that_are_not_zeros():
+    model = LanguageModel(CHARACTERS)
+    before = model.softmax.kernel.numpy()
+    vectors = np.random.default_rng(0).normal(size=before.shape).astype(np.float32)
+    vectors[2] = 0.0
+    vectors[3, 0] = 0.0
+    model.start_softmax_rows(vectors)
+    vectors[2] = before[2]
+    np.testing.assert_array_equal(model.softmax.kernel, vectors)
+
+
 class TestDropout:
     def outputs(self, options, seed):
         model = LanguageModel(options)

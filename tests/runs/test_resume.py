@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ from bilm.run_directory.state import Best, RunState, read_state
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
-from tests.helpers import HELDOUT, TRAIN, VOCAB, small_options, smallest_options
+from tests.helpers import HELDOUT, TRAIN, VOCAB, newest_arrays, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
 from tests.records import plan
 
@@ -388,3 +389,19 @@ def test_resume_without_checkpoint_begins(run_copy):
         file.unlink()
     assert train(run_copy, max_steps=1)[-1].startswith("finished: ")
     assert json.loads((run_copy / "metrics.jsonl").read_text())["loss"] > 0
+
+
+def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
+    """They have length 1; a resumed run does not compute them."""
+    arguments = {"options": smallest_options(batch_size=4), "recipe": "one-pass", "max_steps": 3, "seed": 5}
+
+    def rows(path, **more):
+        bilm.train(TRAIN, VOCAB, path, **arguments, **more)
+        return newest_arrays(path)["lm/softmax/W"]
+
+    is_stopped = {"should_stop": lambda: True}
+    lengths = np.linalg.norm(rows(tmp_path / "run", **is_stopped), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=0.1)  # after the first step
+    again = rows(tmp_path / "again")
+    monkeypatch.delattr("bilm.runs.prepare.word_vectors")
+    np.testing.assert_array_equal(rows(tmp_path / "run", resume=True), again)

@@ -66,7 +66,10 @@ def test_two_workers_equal_one_with_twice_the_rows(tmp_path, shards):
 
 @pytest.mark.slow
 def test_killed_worker_ends_job_and_resume_continues(tmp_path, shards):
-    options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1000, weight_decay=0.1))
+    options = write_json(
+        tmp_path / "options.json",
+        smallest_options(n_epochs=1000, weight_decay=0.1, softmax_row_init="cooccurrence"),
+    )
     flags = ("--seed", 3, "--save-every", 5, "--resume", "--no-xla")
     flags += ("--heldout-prefix", HELDOUT, "--eval-every", 50)
     command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]

@@ -92,6 +92,20 @@ def test_vectors_of_both_forms_are_equal(accented, tmp_path):
         np.testing.assert_allclose(composed, decomposed, rtol=0, atol=1e-7)
 
 
+def test_words_are_found_in_both_forms(accented, tmp_path):
+    composed, decomposed = forms("été")
+    embedder = ElmoEmbedder.from_model(accented / "run-NFC")
+    sentences = [["the", composed], ["no"], [decomposed, "the"]]
+    found = [*embedder.embed_words(sentences, [decomposed])]
+    assert [(one.line, one.position, one.word) for one in found] == [(0, 1, decomposed), (2, 0, decomposed)]
+    assert [*embedder.word_vectors(sentences)] == ["the", composed, "no"]
+    predictor = WordPredictor.from_model(accented / "run-NFC")
+    at_words = [*predictor.predict(sentences, words=[decomposed])]
+    assert [[place.position for place in places] for places in at_words] == [[1], [], [0]]
+    [[place]] = predictor.predict([["the", forms("ét?")[1]]], patterns=True)
+    assert [word for word, _ in place.best] == [composed]
+
+
 def test_ids_of_both_forms_are_equal():
     composed, decomposed = forms("été naïve ἄνθρωπος")
     vocabulary = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>"])

@@ -11,7 +11,9 @@ import click
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
 from bilm.cli.group import echo
-from bilm.io.lines import read_lines
+from bilm.io.lines import read_lines, read_words
+from bilm.io.messages import printable
+from bilm.io.outputs import check_output
 from bilm.io.progress import ProgressLine, clock
 from bilm.io.shards import can_be_read_once
 from bilm.options.parameters import Pooling
@@ -32,11 +34,24 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @flags.raw
 @flags.no_xla
 @flags.precision
-@_choice("all", "Write all layers (the default).")
+@_choice("all", "Write all layers (the default, except of words).")
 @_choice("top", "Write the top layer only.")
-@_choice("average", "Write the plain mean of the layers.")
+@_choice("average", "Write the plain mean of the layers (the default with --words and in word2vec).")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
+@_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
+@click.option(
+    "--words",
+    "words_file",
+    type=flags.FILE,
+    help="Write the vectors of the words of this file, one per line, at each of their occurrences.",
+)
+@click.option(
+    "--min-count",
+    type=flags.POSITIVE,
+    show_default="1",
+    help="Leave out words that occur less often, in word2vec's format.",
+)
 @click.option(
     "--pooling",
     type=click.Choice(Pooling.values()),
@@ -65,9 +80,9 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["hdf5", "parquet"]),
-    show_default="hdf5; parquet with --ray",
-    help="Form of OUT.",
+    type=click.Choice(["hdf5", "parquet", "npz", "word2vec"]),
+    show_default="npz for OUT.npz and with --words, word2vec for OUT.vec; parquet with --ray; else hdf5",
+    help="Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
 )
 @click.option(
     "--dtype",
@@ -106,6 +121,8 @@ def embed(
     raw: bool,
     chosen: tuple[str, ...],
     layer: int | None,
+    words_file: Path | None,
+    min_count: int | None,
     form: str | None,
     dtype: str | None,
     pooling: str | None,
@@ -123,24 +140,31 @@ def embed(
     """Write a vector for each word of SENTENCES, one whitespace-tokenised sentence per line (- for stdin).
 
     OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
-    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer or
-    the mean, without words with --pooling.
+    files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer,
+    the mean or --concat, without words with --pooling.
 
     With --raw, SENTENCES is raw text, and lines are the sentences that are found in it.
 
+    With --words, OUT has an array for each word (npz) or a row for each occurrence (Parquet), with its line
+    and position; only sentences with such a word are computed. In word2vec's text format a word type has one
+    vector, the mean over its occurrences.
+
     With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
-    form = form or ("hdf5" if ray is None else "parquet")
+    form = form or _form_of(out, ray is not None, words_file is not None)
     _refuse_contradictions(click.get_current_context(), form)
     flags.check_texts(ray, *texts, out)
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
-        raise click.UsageError("give one of --all, --top, --average, --layer, --characters")
+        raise click.UsageError("give one of --all, --top, --average, --layer, --characters, --concat")
     packed = None if compression == "none" else compression
     from bilm.data.packing import VectorForm  # imports NumPy
 
-    dtype = dtype or ("float32" if form == "hdf5" else "float16")
-    vectors = VectorForm(layers.pop() if layers else "all", dtype, pooling)
+    dtype = dtype or ("float16" if form == "parquet" else "float32")
+    of_words = words_file is not None or form == "word2vec"
+    vectors = VectorForm(layers.pop() if layers else "average" if of_words else "all", dtype, pooling)
+    if form == "word2vec" and vectors.layers == "all":
+        raise click.UsageError("--format word2vec does not go with --all: a word has one vector")
     if ray is not None:
         process.import_tensorflow()
         from bilm.ray import jobs
@@ -150,15 +174,23 @@ def embed(
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
         echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
+    words = None if words_file is None else read_words(words_file)
+    inputs = [*texts, vocab_file, words_file, *model.inputs]
     named = [(text, flags.input_lines(text)) for text in texts]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
+    elif of_words:
+        from bilm.embedding import word_output
+
+        check_output(out, overwrite, inputs)
+        if form == "npz":
+            word_output.check_names(words or ())
     else:
         from bilm.embedding import hdf5_output
 
-        hdf5_output.check_embeddings(Path(out), overwrite, resume, [*texts, vocab_file, *model.inputs])
+        hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
     process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.embedding.model_text import ModelText
@@ -173,25 +205,23 @@ def embed(
             for _ in read(read_lines(text)):
                 pass
         read.warn()
-        sentences_of, n_tokens = read.lines, read.n_words
+        sentences_of, n_tokens = read.lines, read.n_words if words is None else None
+    sentences = [(text, sentences_of(lines)) for text, lines in named]
     write: Callable[..., EmbeddingReport]
     if form == "parquet":
-        pairs = ((text, sentences_of(lines)) for text, lines in named)
-        write = partial(
-            parquet_output.embed_parquet, texts=pairs, directory=out, form=vectors, compression=packed
-        )
+        write = partial(parquet_output.embed_parquet, texts=sentences, directory=out, compression=packed)
+        write = partial(write, form=vectors, words=words)
+    elif of_words:
+        lines_of_texts = [lines for _, lines in sentences]
+        write = partial(word_output.embed_word2vec, texts=lines_of_texts, min_count=min_count or 1)
+        if form == "npz":
+            write = partial(word_output.embed_npz, lines=lines_of_texts[0])
+        write = partial(write, outfile=out, form=vectors, words=words)
     else:
         keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
         file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
-        ((_, lines),) = named
-        write = partial(
-            hdf5_output.embed_file,
-            lines=sentences_of(lines),
-            outfile=Path(out),
-            form=file_format,
-            resume=resume,
-            with_sentences=raw,
-        )
+        write = partial(hdf5_output.embed_file, lines=sentences[0][1], outfile=Path(out), form=file_format)
+        write = partial(write, resume=resume, with_sentences=raw)
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
@@ -201,6 +231,15 @@ def embed(
         raise
     finally:
         progress.end()
+    if of_words:
+        found = report.occurrences
+        if words is not None and (missing := [word for word in words if word not in found]):
+            click.echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
+        click.echo(
+            f"{report.n_lines:,} lines -> {out}: {len(found):,} words with {found.total():,} occurrences; "
+            f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
+        )
+        return
     shape = ", ".join(str(size) if size else "words" for size in embedder.no_vectors(vectors).shape)
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
@@ -237,12 +276,28 @@ class EmbeddingProgress(ProgressLine):
         self.show(fields, partial(click.echo, err=True))
 
 
+def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
+    """Return the form of an output without ``--format``, by its ending."""
+    ending = Path(out).suffix
+    if ending in (".npz", ".vec"):
+        return "npz" if ending == ".npz" else "word2vec"
+    if is_on_ray:
+        return "parquet"
+    return "npz" if has_words and ending not in (".hdf5", ".h5") else "hdf5"
+
+
+_HDF5_ALONE = ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices")
+_COMPRESSIONS = tuple(f"--compression {name}" for name in ("gzip", "lzf", "snappy", "zstd"))
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")
 _APART = {
     "--ray": ("--stateful", "--cuda-device", "--resume", "--raw"),
     "--format hdf5": ("--ray", "--compression snappy", "--compression zstd"),
-    "--format parquet": ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices"),
-    "--resume": ("--format parquet", "--overwrite", "--stateful"),
+    "--format parquet": _HDF5_ALONE,
+    "--format npz": ("--ray", *_HDF5_ALONE, *_COMPRESSIONS),
+    "--format word2vec": ("--ray", "--dtype", "--pooling", *_HDF5_ALONE, *_COMPRESSIONS),
+    "--words": ("--ray", "--stateful", "--pooling", "--format hdf5"),
+    "--min-count": ("--format hdf5", "--format parquet", "--format npz"),
+    "--resume": ("--format parquet", "--format npz", "--format word2vec", "--overwrite", "--stateful"),
     "--stateful": ("--batch-tokens",),
     "--include-sentence-indices": ("--use-sentence-keys", "--forget-sentences"),
     "--compression lzf": ("--format parquet",),
@@ -266,7 +321,10 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
     for flag, others in _APART.items():
         for other in sorted(chosen.intersection(others)) if flag in chosen else ():
             raise click.UsageError(f"{flag} does not go with {other}")
-    if form == "hdf5" and len(context.params["texts"]) > 1:
+    if form == "npz" and context.params["words_file"] is None:
+        raise click.UsageError("--format npz has the vectors of chosen words; give --words")
+    if form in ("hdf5", "npz") and len(context.params["texts"]) > 1:
+        name = {"hdf5": "HDF5", "npz": "an .npz file"}[form]
         raise click.UsageError(
-            "several texts need --format parquet: HDF5 identifies a line by its number alone"
+            f"several texts need --format parquet: {name} identifies a line by its number alone"
         )

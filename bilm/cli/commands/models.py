@@ -12,6 +12,7 @@ import click
 from bilm.cli import flags, process
 from bilm.cli.group import echo
 from bilm.errors import DataError
+from bilm.io.lines import read_words
 from bilm.io.messages import json_line, printable
 from bilm.options.parameters import Compat, Context
 
@@ -208,8 +209,25 @@ def _cell(value: object) -> str:
     default=Context.BOTH.value,
     help="Context of a prediction: the words to the left, to the right, or both.",
 )
-@click.option("--gap", metavar="WORD", help="Predict only at this word, such as ___.")
-@_format
+@click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
+@click.option(
+    "--patterns",
+    is_flag=True,
+    help="Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
+)
+@click.option("--words", type=flags.FILE, help="Predict only at the words of this file, one per line.")
+@click.option(
+    "--candidates",
+    type=flags.FILE,
+    help="Choose from the words of this file, one per line, that are in the vocabulary.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl", "text"]),
+    default="tsv",
+    help="Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
+)
 def predict(
     sentences: str,
     model: "flags.ModelArguments",
@@ -218,38 +236,65 @@ def predict(
     n_best: int,
     context: str,
     gap: str | None,
+    patterns: bool,
+    words: Path | None,
+    candidates: Path | None,
     form: str,
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
     A word is predicted from its context, without the word itself. For a gap at the end of a line these are
     possible next words, elsewhere substitutes. With --context both, the probability is the product of those
-    of the two directions, normalised over the vocabulary. <S>, </S> and <UNK> are left out.
+    of the two directions, divided by that of the word itself to the power of 0.75 and normalised over the
+    vocabulary. Only words of the vocabulary are predicted, without <S>, </S> and <UNK>.
+
+    The surest of several gaps in a line (--gap, --patterns) is filled first, then the next with this word.
 
     With --raw, SENTENCES is raw text, and lines are its sentences.
     """
+    if words is not None and (gap is not None or patterns):
+        raise click.UsageError("--words predicts at words of the text; leave out --gap and --patterns")
+    if raw and patterns:
+        raise click.UsageError("--patterns are words of tokenised text; leave out --raw")
+    if form == "text" and gap is None and not patterns:
+        raise click.UsageError("--format text fills gaps; give --gap or --patterns")
     lines = flags.input_lines(sentences)
+    chosen = None if words is None else read_words(words)
+    choices = None if candidates is None else read_words(candidates)
     process.import_tensorflow()
     from bilm.embedding.model_text import ModelText
-    from bilm.embedding.scoring import WordPredictor
+    from bilm.embedding.prediction import WordPredictor, filled, is_pattern
 
     stored = model.open(takes_files=False)
     predictor = WordPredictor.from_stored(stored, vocab_file)
+    if choices and (n_unknown := int((predictor.vocabulary.lookup(choices) < 0).sum())):
+        problem = "are not in the vocabulary and cannot be predicted"
+        click.echo(f"{candidates}: {n_unknown:,} of {len(choices):,} words {problem}", err=True)
     text = ModelText(stored, raw, predictor.vocabulary)
     wanted = None if gap is None else text.word(gap)
-    read, again = itertools.tee(map(str.split, text(lines, wanted)))
+    read, again = itertools.tee(
+        map(str.split, text(lines, wanted, lambda word: patterns and is_pattern(word)))
+    )
+    predictions = predictor.predict(
+        read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
+    )
     n_predicted = 0
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
-    for number, positions in enumerate(predictor.predict(read, n_best, context, wanted)):
-        words = {"sentence": " ".join(next(again))}
-        n_predicted += len(positions)
-        for prediction in positions:
+    for number, (sentence, places) in enumerate(zip(again, predictions, strict=True)):
+        n_predicted += len(places)
+        for place in places:
+            if not place.best:
+                problem = f"no word to choose from matches {place.word!r:.80}"
+                click.echo(f"{sentences}: line {number + 1}: {problem}", err=True)
             if form == "jsonl":
-                click.echo(json_line({"line": number, **words, **dataclasses.asdict(prediction)}))
-                continue
-            best = ", ".join(f"{word} {probability:.4f}" for word, probability in prediction.best)
-            click.echo(f"{number}\t{prediction.position}\t{printable(prediction.word)}\t{printable(best)}")
+                values = {"line": number, "sentence": " ".join(sentence), **dataclasses.asdict(place)}
+                click.echo(json_line(values))
+            elif form == "tsv":
+                best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
+                click.echo(f"{number}\t{place.position}\t{printable(place.word)}\t{printable(best)}")
+        if form == "text":
+            click.echo(printable(" ".join(filled(sentence, places))))
     flags.say_end(text)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is no word of the text")

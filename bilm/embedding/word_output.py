@@ -1,0 +1,230 @@
+"""Vectors of words at their occurrences in a text, and their means, as NumPy's and word2vec's files."""
+
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilm.data.packing import VectorForm
+from bilm.embedding.hdf5_output import EmbeddingReport
+from bilm.errors import DataError, OptionsError, require_positive
+from bilm.io import PathLike, atomic, messages
+
+if TYPE_CHECKING:
+    from bilm.embedding.chunk_embedder import ChunkEmbedder
+
+_MOST_NAME_BYTES = 1 << 15  # a member's name in a ZIP archive has less than twice as many
+
+
+class WordOccurrence(NamedTuple):
+    """A word at a place of a text, and its vector there.
+
+    Attributes:
+        line: line number of the sentence, from 0.
+        position: position of the word in its sentence, from 0.
+        word: the word, as it was given.
+        vector: (dim,), or for all layers (layers, dim).
+    """
+
+    line: int
+    position: int
+    word: str
+    vector: np.ndarray
+
+
+def occurrences(
+    embedder: "ChunkEmbedder",
+    sentences: Iterable[Sequence[str]],
+    words: Collection[str] | None,
+    form: VectorForm,
+    report: EmbeddingReport,
+) -> Iterator[list[WordOccurrence]]:
+    """Yield the occurrences of words in order, some sentences at a time.
+
+    Only sentences that have one of the words are computed.
+
+    Args:
+        embedder: embedder of the sentences.
+        sentences: the words of each sentence.
+        words: words to find; None for every word.
+        form: form of the vectors, without pooling.
+        report: is updated.
+
+    Raises:
+        OptionsError: there are words to find, and the embedder is stateful, so that it needs all sentences.
+    """
+    if words is not None and embedder.stateful:
+        raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
+    form_of_words = embedder.model.options.unicode_form
+    in_form = str if form_of_words is None else form_of_words.of_word
+    wanted = None if words is None else {in_form(word): word for word in words}
+
+    def with_places() -> Iterator[tuple[int, Sequence[str], dict[int, str]]]:
+        for line, sentence in enumerate(sentences):
+            report.count(1, not sentence)
+            named = (
+                map(in_form, sentence) if wanted is None else (wanted.get(in_form(word)) for word in sentence)
+            )
+            if places := {place: name for place, name in enumerate(named) if name is not None}:
+                yield line, sentence, places
+
+    for chunk in embedder.in_chunks(with_places(), lambda item: item[1], form):
+        found = [
+            WordOccurrence(line, place, word, vectors[..., place, :])
+            for (line, _, places), vectors in chunk
+            for place, word in places.items()
+        ]
+        report.count(n_tokens=sum(len(sentence) for (_, sentence, _), _ in chunk))
+        report.occurrences.update(occurrence.word for occurrence in found)
+        yield found
+
+
+def mean_vectors(found: Iterable[WordOccurrence], min_count: int = 1) -> dict[str, np.ndarray]:
+    """Return the mean vector of each word over its occurrences, float32, by descending number of these.
+
+    Args:
+        found: occurrences.
+        min_count: leave out words with fewer occurrences.
+    """
+    sums: dict[str, np.ndarray] = {}
+    counts: Counter[str] = Counter()
+    for occurrence in found:
+        if occurrence.word in sums:
+            sums[occurrence.word] += occurrence.vector
+        else:
+            sums[occurrence.word] = occurrence.vector.astype(np.float64)
+        counts[occurrence.word] += 1
+    return {word: (sums[word] / n).astype(np.float32) for word, n in counts.most_common() if n >= min_count}
+
+
+def check_names(words: Iterable[str]) -> None:
+    """Check that words can name the arrays of a NumPy archive, in which ``a.npy`` is another name of ``a``.
+
+    Raises:
+        DataError: names the first word that cannot.
+    """
+    for word in words:
+        if word.endswith(".npy") or "\0" in word or len(word.encode()) > _MOST_NAME_BYTES:
+            raise DataError(
+                f"{word!r:.80} cannot name an array of an .npz file; leave it out, or write Parquet"
+            )
+
+
+def require_some(report: EmbeddingReport) -> None:
+    """Raise a `DataError` if no words were found."""
+    if not report.occurrences:
+        raise DataError("none of the words is in the text; they are compared as they are written")
+
+
+def embed_npz(
+    embedder: "ChunkEmbedder",
+    lines: Iterable[str],
+    outfile: PathLike,
+    words: Sequence[str],
+    form: VectorForm,
+    *,
+    overwrite: bool = False,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
+) -> EmbeddingReport:
+    """Write the vectors of words at all their occurrences to a NumPy archive.
+
+    The archive has three arrays for each word, also for one that does not occur: the vectors, (occurrences,
+    dim) or for all layers (occurrences, layers, dim), under the name of the word; and int64 (occurrences,)
+    each, ``WORD line`` and ``WORD position``, both from 0. No word contains a space.
+
+    Args:
+        embedder: embedder of the sentences.
+        lines: text, words separated by whitespace.
+        outfile: the archive; it gets its name only when it is complete.
+        words: the words, without repetitions, see `check_names`.
+        form: form of the vectors, without pooling.
+        overwrite: the archive may exist.
+        callback: called with the report every few thousand words.
+
+    Raises:
+        DataError: the archive cannot be written, or none of the words is in the text.
+    """
+    report = EmbeddingReport()
+    by_word: dict[str, list[WordOccurrence]] = defaultdict(list)
+    empty = np.moveaxis(embedder.no_vectors(form), -2, 0)
+    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
+    with failures, atomic.writing(outfile, overwrite=overwrite) as (temporary,):
+        for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
+            for occurrence in chunk:
+                by_word[occurrence.word].append(occurrence)
+            callback(report)
+        require_some(report)
+        with zipfile.ZipFile(temporary, "w") as archive:
+            for word in words:
+                own = by_word.pop(word, [])
+                arrays = {
+                    word: np.stack([occurrence.vector for occurrence in own]) if own else empty,
+                    f"{word} line": np.array([occurrence.line for occurrence in own], np.int64),
+                    f"{word} position": np.array([occurrence.position for occurrence in own], np.int64),
+                }
+                for name, array in arrays.items():
+                    # Without the time of writing, so that equal vectors are equal files.
+                    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+    report.count()
+    return report
+
+
+def embed_word2vec(
+    embedder: "ChunkEmbedder",
+    texts: Iterable[Iterable[str]],
+    outfile: PathLike,
+    words: Sequence[str] | None,
+    form: VectorForm,
+    min_count: int = 1,
+    *,
+    overwrite: bool = False,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
+) -> EmbeddingReport:
+    """Write one vector for each word type of texts, the mean over its occurrences, in word2vec's text format.
+
+    The first line has the number of words and the dimension, the others a word and its numbers, the most
+    frequent word first.
+
+    Args:
+        embedder: embedder of the sentences.
+        texts: lines of each text, words separated by whitespace.
+        outfile: the file; it gets its name only when it is complete.
+        words: words to write; None for every word.
+        form: form of the vectors: a single layer or the mean of all, without pooling.
+        min_count: leave out words with fewer occurrences.
+        overwrite: the file may exist.
+        callback: called with the report every few thousand words.
+
+    Raises:
+        DataError: the file cannot be written, or there are no words for it.
+        OptionsError: `min_count` is less than 1, or `form` has several layers.
+    """
+    require_positive(min_count=min_count)
+    if form.layers == "all":
+        raise OptionsError("layers: a word has one vector in word2vec's format; give one layer, or average")
+    report = EmbeddingReport()
+
+    def reported() -> Iterator[WordOccurrence]:
+        for text in texts:
+            for chunk in occurrences(embedder, map(str.split, text), words, form, report):
+                yield from chunk
+                callback(report)
+
+    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
+    with failures, atomic.writing(outfile, overwrite=overwrite) as (temporary,):
+        vectors = mean_vectors(reported(), min_count)
+        if words is not None:
+            require_some(report)
+        if not vectors:
+            raise DataError(f"there are no vectors to write: no word occurs {min_count} times")
+        report.occurrences = Counter({word: report.occurrences[word] for word in vectors})
+        with Path(temporary).open("w", encoding="utf-8", newline="\n") as file:
+            file.write(f"{len(vectors)} {embedder.no_vectors(form).shape[-1]}\n")
+            for word, vector in vectors.items():
+                file.write(" ".join([word, *(f"{number:.7g}" for number in vector.tolist())]) + "\n")
+    report.count()
+    return report

@@ -1,0 +1,99 @@
+"""Vectors of texts for scikit-learn: `ElmoVectorizer`."""
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from bilm.data.batcher import require_sentences
+from bilm.data.packing import Layers, Pooling, VectorForm
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.errors import BackendError
+
+try:
+    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils import Tags
+except ImportError as error:
+    raise BackendError(
+        "bilm.sklearn needs scikit-learn 1.6 or later; in a clone of bilm, run pip install '.[sklearn]'"
+    ) from error
+
+
+@lru_cache(maxsize=2)
+def _read(model: str, changed_ns: int) -> ElmoEmbedder:  # noqa: ARG001
+    """Read a model once for all clones of a vectorizer, and anew when its file or folder has changed."""
+    return ElmoEmbedder.from_model(model)
+
+
+class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Transformer of texts to the pooled vectors of a pretrained biLM.
+
+    A text is a string or a list of words, and is embedded as one sentence. The words of a string are found by
+    the steps of the model's training text, if the model has them (``text.json``), otherwise at white space.
+    There is nothing to fit; `fit` only checks the arguments. Clones and pickles hold the path of the model,
+    not its weights.
+
+    Args:
+        model: path of a model, see `bilm.ElmoEmbedder.from_model`.
+        layers: ``"average"``, ``"top"``, the number of a layer, or ``"characters"``, as for
+            `bilm.ElmoEmbedder.embed_sentences`; or ``"all"`` for all layers end to end.
+        pooling: ``"mean"`` or ``"max"`` over the words.
+
+    Example:
+        >>> from bilm.sklearn import ElmoVectorizer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> classifier = make_pipeline(ElmoVectorizer("weights.hdf5"), LogisticRegression())
+        >>> classifier.fit(["the river flows", "a fish swims"], ["water", "animal"]).classes_.tolist()
+        ['animal', 'water']
+    """
+
+    def __init__(self, model: str | Path, layers: Layers = "average", pooling: str = "mean") -> None:
+        self.model, self.layers, self.pooling = model, layers, pooling
+
+    def fit(self, texts: Sequence[str | Sequence[str]], y: object = None) -> "ElmoVectorizer":  # noqa: ARG002
+        """Read the model and check the arguments.
+
+        Raises:
+            BilmError: the model cannot be read, or there are no such layers or pooling.
+        """
+        self.transform([[]])
+        return self
+
+    def transform(self, texts: Sequence[str | Sequence[str]]) -> np.ndarray:
+        """Embed texts: float32 (texts, features).
+
+        Raises:
+            BilmError: as for `fit`; `texts` is a string; or a text is neither a string nor a list of words.
+        """
+        Pooling(self.pooling)
+        require_sentences(texts)
+        embedder = self._embedder
+        steps = embedder.steps.pipeline
+
+        def words_of(text: str | Sequence[str]) -> Sequence[str]:
+            if not isinstance(text, str):
+                return text
+            return text.split() if steps is None else [*chain.from_iterable(steps.sentences(text))]
+
+        sentences = map(words_of, texts)
+        vectors = [*embedder.embed_sentences(sentences, layers=self.layers, pooling=self.pooling)]
+        return np.reshape(vectors, (len(vectors), self._n_features_out))
+
+    @property
+    def _embedder(self) -> ElmoEmbedder:
+        path = os.path.abspath(self.model)
+        return _read(path, os.stat(path).st_mtime_ns)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._embedder.no_vectors(VectorForm(self.layers, pooling=self.pooling)).size
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags

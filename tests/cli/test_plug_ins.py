@@ -1,0 +1,50 @@
+"""Commands of other packages, by entry point."""
+
+import pytest
+
+from tests.helpers import invoke, refuse, run
+
+
+@pytest.fixture
+def _plug_ins(tmp_path, monkeypatch):
+    """An installed package with two commands, of which one cannot be imported."""
+    about = tmp_path / "more_lines-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: more-lines\nVersion: 1.0\n")
+    points = (
+        "count-lines = more_lines:count",
+        "broken = missing_lines:command",
+        "train = more_lines:count",
+    )
+    (about / "entry_points.txt").write_text("\n".join(["[bilm.commands]", *points]))
+    (tmp_path / "more_lines.py").write_text(
+        "import click\n"
+        "from bilm.errors import DataError\n"
+        "@click.command\n"
+        "@click.argument('n', type=int)\n"
+        "def count(n):\n"
+        "    if n < 0:\n"
+        "        raise DataError('text.txt: fewer than no lines')\n"
+        "    click.echo(f'{n} lines')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("_plug_ins")
+def test_help_lists_commands_without_import():
+    assert [line.split() for line in run("--help").splitlines()[-2:]] == [
+        ["count-lines", "from", "more_lines"],
+        ["broken", "from", "missing_lines"],
+    ]
+
+
+@pytest.mark.usefixtures("_plug_ins")
+def test_command_of_other_package_runs():
+    assert run("count_lines", 3) == "3 lines\n"
+    assert refuse("count-lines", "--", -1) == "text.txt: fewer than no lines"
+    assert "No module named 'missing_lines'" in refuse("broken")
+    assert "--preset" in run("train", "--help")  # bilm's own come first
+
+
+def test_unknown_command_is_refused():
+    assert "No such command 'count-lines'" in invoke("count-lines").output

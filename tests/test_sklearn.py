@@ -1,0 +1,93 @@
+"""`ElmoVectorizer` in scikit-learn's own pipelines, searches and checks."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bilm import ElmoEmbedder
+from bilm.errors import BilmError
+from tests.helpers import FILES, python
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+from bilm.sklearn import ElmoVectorizer
+
+WEIGHTS = FILES[1]
+TEXTS = ["the river flows", "a fish swims in the river", "the river", "a fish", "fish swim", "rivers flow"]
+LABELS = [0, 1, 0, 1, 1, 0]
+CHECKS = (
+    *("check_estimator_cloneable", "check_estimator_repr", "check_no_attributes_set_in_init"),
+    *("check_get_params_invariance", "check_set_params", "check_estimator_tags_renamed"),
+    *("check_valid_tag_types", "check_do_not_raise_errors_in_init_or_set_params", "check_mixin_order"),
+)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_vectorizer_passes_estimator_check(name):
+    getattr(estimator_checks, name)("ElmoVectorizer", ElmoVectorizer(WEIGHTS))
+
+
+@pytest.mark.parametrize("layers", ["all", "average", 0, "characters"])
+def test_vectors_are_those_of_embedder(layers):
+    found = ElmoVectorizer(WEIGHTS, layers=layers, pooling="max").fit_transform(
+        [*TEXTS, ["the", "river"], ""]
+    )
+    sentences = [*map(str.split, TEXTS), ["the", "river"], []]
+    expected = ElmoEmbedder(*FILES).embed_sentences(sentences, layers=layers, pooling="max")
+    np.testing.assert_allclose(found, [vectors.ravel() for vectors in expected], atol=1e-6)
+
+
+def test_no_texts_keep_width():
+    vectorizer = ElmoVectorizer(WEIGHTS).fit([])
+    assert vectorizer.transform([]).shape == (0, len(vectorizer.get_feature_names_out()))
+
+
+def test_vectorizer_works_in_searches():
+    pipeline = make_pipeline(ElmoVectorizer(WEIGHTS), LogisticRegression())
+    assert cross_val_score(pipeline, TEXTS, LABELS, cv=3).shape == (3,)
+    grid = {"elmovectorizer__layers": ["all", "top"], "logisticregression__C": [1.0, 10.0]}
+    search = GridSearchCV(pipeline, grid, cv=2, n_jobs=1, error_score="raise").fit(TEXTS, LABELS)
+    assert search.best_estimator_.predict(TEXTS).shape == (6,)
+
+
+def test_clone_and_pickle_hold_path_alone():
+    vectorizer = ElmoVectorizer(WEIGHTS).fit(TEXTS)
+    data = pickle.dumps(vectorizer)
+    assert len(data) < 1000
+    for other in (pickle.loads(data), clone(vectorizer)):
+        np.testing.assert_allclose(other.transform(TEXTS), vectorizer.transform(TEXTS), atol=1e-6)
+
+
+def test_replaced_model_is_read_anew(tmp_path):
+    archive = tmp_path / "elmo.zip"
+    vectorizer = ElmoVectorizer(archive)
+    embedder = ElmoEmbedder(*FILES)
+    archive.write_bytes(embedder.to_bytes())
+    before = vectorizer.fit_transform(TEXTS)
+    for variable in embedder.model.encoder.weights:
+        variable.assign(variable * 2)
+    archive.write_bytes(embedder.to_bytes())
+    assert not np.allclose(vectorizer.transform(TEXTS), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "texts"),
+    [({"layers": "first"}, TEXTS), ({"pooling": None}, TEXTS), ({}, "the river"), ({}, [["a", 1]])],
+    ids=["layers", "pooling", "string", "number"],
+)
+def test_vectorizer_refuses_bad_input(settings, texts):
+    with pytest.raises(BilmError):
+        ElmoVectorizer(WEIGHTS, **settings).fit_transform(texts)
+
+
+@pytest.mark.parametrize("name", ["sklearn", "spacy", "flair"])
+def test_missing_library_names_extra(name):
+    done = python("-c", f"import sys; sys.modules[{name!r}] = None; import bilm.{name}")
+    assert done.stderr.splitlines()[-1].endswith(f"run pip install '.[{name}]'"), done.stderr

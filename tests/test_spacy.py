@@ -1,0 +1,163 @@
+"""The architecture `bilm.Elmo.v1` in pipelines of spaCy."""
+
+import shutil
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from bilm import ElmoEmbedder
+from bilm.errors import WeightsError
+from tests.helpers import FILES, ROOT
+
+pytest.importorskip("spacy")
+
+import spacy
+from spacy.training import Corpus, Example
+from thinc.api import Config
+
+from bilm.spacy import make_elmo
+
+TEXTS = {"the river": ["D", "N"], "a fish swims in it": ["D", "N", "V", "P", "N"], "it swims": ["N", "V"]}
+
+pytestmark = pytest.mark.skipif(
+    not metadata.entry_points(group="spacy_architectures", name="bilm.Elmo.v1"),
+    reason="installed before spaCy's",
+)
+
+
+def pipeline(model, beside=True, **settings):
+    """The example's pipeline, small and not yet trained."""
+    config = Config().from_disk(ROOT / "examples" / "spacy" / "elmo.cfg", interpolate=False)
+    config["paths"]["elmo"] = str(model)
+    config["components"]["tok2vec"]["model"]["encode"]["width"] = 16
+    embed = config["components"]["tok2vec"]["model"]["embed"]
+    embed |= settings
+    if not beside:
+        del embed["beside"]
+    return spacy.util.load_model_from_config(config.interpolate(), auto_fill=True)
+
+
+def elmo_of(nlp):
+    """The biLM's layer of a pipeline."""
+    return next(layer for layer in nlp.get_pipe("tok2vec").model.walk() if layer.name == "elmo")
+
+
+def train(nlp, n_steps=2):
+    """Train on three short texts; count the sentences that the biLM embedded."""
+    examples = [
+        Example.from_dict(
+            nlp.make_doc(text), {"tags": tags, "pos": ["X"] * len(tags), "morphs": ["_"] * len(tags)}
+        )
+        for text, tags in TEXTS.items()
+    ]
+    optimizer, embedded = nlp.initialize(lambda: examples), []
+    embedder = elmo_of(nlp).shims[0].embedder
+    embed = embedder.embed_sentences
+    embedder.embed_sentences = lambda sentences: embedded.extend(sentences) or embed(sentences)
+    for _ in range(n_steps):
+        nlp.update(examples, sgd=optimizer)
+        nlp.evaluate(examples)
+    del embedder.embed_sentences
+    return len(embedded)
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_pipeline_gives_same_vectors_after_reading(tmp_path, store):
+    model = tmp_path / "elmo"
+    model.mkdir()
+    for file in FILES:
+        shutil.copy(file, model)
+    nlp = pipeline(model, store=store)
+    train(nlp)
+    nlp.to_disk(tmp_path / "pipeline")
+    if store:
+        shutil.rmtree(model)
+    read = spacy.load(tmp_path / "pipeline")
+    assert not elmo_of(read).shims[0].cache
+    for text in TEXTS:
+        np.testing.assert_allclose(read(text).tensor, nlp(text).tensor, atol=1e-5)
+
+
+def test_pipeline_refuses_another_model(tmp_path):
+    embedder, model = ElmoEmbedder(*FILES), tmp_path / "elmo.zip"
+    model.write_bytes(embedder.to_bytes())
+    nlp = pipeline(model, store=False)
+    train(nlp, 0)
+    nlp.to_disk(tmp_path / "pipeline")
+    embedder.model.encoder.weights[0].assign_add(embedder.model.encoder.weights[0])
+    model.write_bytes(embedder.to_bytes())
+    with pytest.raises(WeightsError, match="elmo.zip: not the model that the pipeline was trained with"):
+        spacy.load(tmp_path / "pipeline")
+
+
+def test_training_embeds_sentences_once():
+    assert train(pipeline(FILES[1]), n_steps=3) == len(TEXTS)
+
+
+def test_vectors_beyond_cache_are_computed_again():
+    assert train(pipeline(FILES[1], cache_mb=0.0), n_steps=2) == 4 * len(TEXTS)
+
+
+def test_mix_has_gradient_of_output():
+    """Against differences of the output, for a weighted sum of the mixed vectors."""
+    elmo = next(layer for layer in make_elmo(str(FILES[1]), 4).walk() if layer.name == "elmo")
+    elmo.initialize()
+    elmo.set_param("mix", np.array([0.3, -0.2, 0.1], np.float32))
+    elmo.set_param("scale", np.array([0.7], np.float32))
+    docs = [spacy.blank("xx").make_doc(text) for text in TEXTS]
+    outputs, backprop = elmo.begin_update(docs)
+    weights = [np.random.default_rng(1).normal(size=output.shape).astype(np.float32) for output in outputs]
+
+    def total():
+        return sum(
+            (output * weight).sum() for output, weight in zip(elmo.predict(docs), weights, strict=True)
+        )
+
+    backprop(weights)
+    for name in ("mix", "scale"):
+        value, gradient = elmo.get_param(name), elmo.get_grad(name)
+        for place in range(len(value)):
+            step = np.eye(len(value), dtype=np.float32)[place] * 1e-2
+            elmo.set_param(name, value + step)
+            above = total()
+            elmo.set_param(name, value - step)
+            np.testing.assert_allclose((above - total()) / 2e-2, gradient[place], rtol=2e-2, atol=1e-3)
+        elmo.set_param(name, value)
+
+
+def test_found_sentences_have_contexts_of_their_own():
+    nlp = pipeline(FILES[1], beside=False)
+    train(nlp, 0)
+    nlp.add_pipe("sentencizer", first=True)
+    elmo, tok2vec = elmo_of(nlp), nlp.get_pipe("tok2vec")
+    together, alone = (
+        nlp.get_pipe("sentencizer")(nlp.make_doc(text)) for text in ("A fish . It swims", "A fish .")
+    )
+    vectors, expected = elmo.predict([together])[0], elmo.predict([alone])[0]
+    assert vectors.shape == (5, elmo.get_dim("nO"))
+    np.testing.assert_allclose(vectors[:3], expected, atol=1e-6)
+    assert not np.allclose(elmo.predict([nlp.make_doc(together.text)])[0][:3], expected, atol=1e-3)
+    assert tok2vec.predict([nlp.make_doc("")])[0].shape == (0, 16)
+
+
+def test_example_trains_by_command(tmp_path):
+    """`spacy train` finds the architecture without ``--code``."""
+    nlp, examples = spacy.blank("xx"), tmp_path / "train.spacy"
+    docs = [
+        spacy.tokens.Doc(
+            nlp.vocab, text.split(), tags=tags, pos=["X"] * len(tags), morphs=["Case=Nom"] * len(tags)
+        )
+        for text, tags in TEXTS.items()
+    ]
+    spacy.tokens.DocBin(docs=docs).to_disk(examples)
+    assert len([*Corpus(examples)(nlp)]) == len(TEXTS)
+    spacy.cli.train.train(
+        ROOT / "examples" / "spacy" / "elmo.cfg",
+        tmp_path / "out",
+        overrides={
+            **{"paths.train": str(examples), "paths.dev": str(examples), "paths.elmo": str(FILES[1])},
+            **{"training.max_steps": 2, "training.eval_frequency": 1},
+        },
+    )
+    assert [token.tag_ for token in spacy.load(tmp_path / "out" / "model-last")("the river")]
