@@ -277,8 +277,8 @@ TUTORIAL = json.loads((ROOT / "examples" / "tutorial.ipynb").read_text(encoding=
 
 # Smaller numbers, for the sake of the time that the test takes.
 REDUCED = {
-    "max_steps=200": "max_steps=60",
-    "eval_every=50": "eval_every=60",
+    "max_steps=200": "max_steps=150",
+    "eval_every=50": "eval_every=150",
     'preset="tiny"': 'preset="tiny", changes={"unroll_steps": 5, "batch_size": 32}',
     'for library in ("numpy", "keras")': 'for library in ["numpy"]',
     "range(5)": "range(1)",
@@ -307,7 +307,8 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
     namespace = run_tutorial(REDUCED)
     assert namespace["tested"].perplexity < 0.9 * namespace["by_frequency"]
     accuracies = namespace["accuracies"]
-    assert accuracies["vectors of layer 1"] > accuracies["vectors of layer 0"] + 0.05, accuracies
+    others = accuracies["vectors of layer 0"], accuracies["one-hot with both neighbours"]
+    assert accuracies["vectors of layer 1"] > max(others) + 0.02, accuracies
     output = capsys.readouterr().out
     assert "settings" not in output and "the same vectors: True" in output
 

@@ -121,12 +121,13 @@ def echo(line: str, err: bool = False) -> None:
     click.echo(wrapped(line, sys.stderr if err else sys.stdout), err=err)
 
 
-def wrapped(line: str, stream: TextIO) -> str:
-    """Return a line with line breaks between words if the stream is a terminal that it is too long for."""
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return text with line breaks between words where a line is too long for the terminal `stream`."""
     if not stream.isatty():
-        return line
+        return text
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    settings: Any = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(part, width, **settings) for part in text.split("\n"))
 
 
 @contextmanager
