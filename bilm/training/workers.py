@@ -126,8 +126,11 @@ class Workers:
 
     def of_chief(self, array: np.ndarray) -> np.ndarray:
         """Return the chief's array, which has the same shape on all workers."""
-        (arrays,) = self._gather([tf.constant(array[None])])
-        return arrays[0]
+        if self.worker.n_workers == 1:
+            return array
+        # A function of its own: TensorFlow warns of one that is compiled for many shapes.
+        gather = tf.function(lambda value: self._gather_over_replicas([value])[0], autograph=False)
+        return gather(tf.constant(array[None]))[0].numpy()
 
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """Gather the LSTM states of all workers' parts."""
