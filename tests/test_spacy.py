@@ -10,7 +10,7 @@ from bilm import ElmoEmbedder
 from bilm.errors import WeightsError
 from tests.helpers import FILES, ROOT
 
-pytest.importorskip("spacy")
+pytest.importorskip("spacy.training")  # examples/spacy is no package of that name
 
 import spacy
 from spacy.training import Corpus, Example
