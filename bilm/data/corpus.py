@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.data.doubts import doubts_about_lines, first_lines
 from bilm.data.stream import Order, Sentences, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
@@ -21,6 +20,7 @@ from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
 from bilm.options.parameters import UnicodeForm
+from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import (
     MOST_UNKNOWN,

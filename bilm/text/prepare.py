@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
 from bilm.io.run_files import TEXT_FILE
+from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import Kind, Source, recognise
 from bilm.text.pipeline import TextPipeline
 from bilm.text.settings import Settings, Split
@@ -32,6 +33,7 @@ _MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
 _MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
 _MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
 _N_EXAMPLES, _N_UNKNOWN = 5, 10
+_LONG_SENTENCE = 1000  # tokens
 _ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
@@ -379,6 +381,12 @@ class _Corpus:
         report.n_words, report.coverage = len(counts.words), counts.coverage
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
             report.warnings.append(describe_marks(n_marks))
+        if report.train.longest > _LONG_SENTENCE:
+            report.warnings.append(
+                f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
+                "`keep_lines` takes each line as a sentence"
+            )
+        report.warnings += doubts_about_lines(first_lines(sorted((self._directory / TRAIN).iterdir())))
         for word in counts.words:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)

@@ -9,10 +9,10 @@ import pytest
 
 import bilm
 from bilm.data import BidirectionalLMDataset, corpus
-from bilm.data.doubts import first_lines
 from bilm.errors import ArgumentError, CheckpointError, DataError, VocabularyError
 from bilm.io import lines as text_module
 from bilm.io.shards import find_files
+from bilm.text.doubts import first_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import MARKS, WORDS, write
 from tests.helpers import VOCAB, smallest_options

@@ -361,6 +361,9 @@ def test_page_names_unknown_words_and_longest_sentences(tmp_path):
     name, line = facts["train"]["place"].split(":")
     longest = (tmp_path / "a" / name).read_text().splitlines()[int(line) - 1]
     assert len(longest.split()) == 70 == facts["train"]["longest"]
+    assert "warning" not in page
+    write(raw, {"u": "a " * 2000})
+    assert "warning" in (page := run("prepare", raw, "--out", tmp_path / "b")) and "--keep-lines" in page
     assert len(facts["examples"]) == 5 and {*facts["examples"]} <= {*sentences_of(tmp_path / "a")}
 
 

@@ -135,7 +135,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
         yield "unknown", f"{report.unknown_share:.2%} of the heldout words"
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
-    yield from (("warning", warning) for warning in report.warnings)
+    yield from (("warning", with_flags(text)) for text in report.warnings)
     yield from ((_EXAMPLE, sentence) for sentence in report.examples)
     yield "written to", str(report.directory)
 

@@ -56,7 +56,7 @@ def build(
     """
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
-    from bilm.data.doubts import doubts_about_lines, first_lines
+    from bilm.text.doubts import doubts_about_lines, first_lines
     from bilm.vocabulary.vocabulary_file import choose_words, describe_forms, describe_marks, vocabulary_text
 
     doubts: list[str] = []
@@ -114,7 +114,7 @@ def check(
     anything that only makes the model worse is a warning.
     """
     from bilm.data.corpus import read_sentences
-    from bilm.data.doubts import doubts_about_lines, first_lines
+    from bilm.text.doubts import doubts_about_lines, first_lines
     from bilm.vocabulary.vocabulary_file import Finding, Severity, check_vocabulary
 
     files = flags.input_files(text) if text else ()
