@@ -97,11 +97,12 @@ class Plan:
     def _comparable(self) -> dict[str, Any]:
         """Return what must be the same, by its name in messages.
 
-        The contents of the texts are compared when they are read, so here only their presence counts.
+        The contents of the texts are compared when they are read, so here only their presence counts. The
+        softmax rows are in the checkpoint, however the recipe of a later version would start them.
         """
         values = self.to_json()
         options = values.pop("options")
-        del values["log_every"]
+        del values["log_every"], options["softmax_row_init"]
         values |= {"train_prefix": "given", "heldout_prefix": self.heldout_prefix and "given"}
         return {_SHOWN_AS.get(name, f"`{name}`"): value for name, value in values.items()} | options
 
