@@ -114,7 +114,7 @@ def find_neighbours(
 
 
 def _folded(word: str) -> str:
-    return UnicodeForm.NFC.of_word(word.lower())
+    return UnicodeForm.NFC.of_text(word.lower())
 
 
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)

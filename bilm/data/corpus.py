@@ -180,7 +180,7 @@ def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
     words = [*chain.from_iterable(map(str.split, lines))]
     n_unknown: dict[UnicodeForm | None, int] = {None: int((vocabulary.lookup(words) < 0).sum())}
     for form in (UnicodeForm.NFC, UnicodeForm.NFD):
-        n_unknown[form] = int((vocabulary.lookup([*map(form.of_word, words)]) < 0).sum())
+        n_unknown[form] = int((vocabulary.lookup([*map(form.of_text, words)]) < 0).sum())
     best = min(n_unknown, key=lambda form: n_unknown[form])
     if n_unknown[best] > 0.9 * n_unknown[None]:
         return ""

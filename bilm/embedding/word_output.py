@@ -59,7 +59,7 @@ def occurrences(
     if words is not None and embedder.stateful:
         raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
     form_of_words = embedder.model.options.unicode_form
-    in_form = str if form_of_words is None else form_of_words.of_word
+    in_form = str if form_of_words is None else form_of_words.of_text
     wanted = None if words is None else {in_form(word): word for word in words}
 
     def with_places() -> Iterator[tuple[int, Sequence[str], dict[int, str]]]:

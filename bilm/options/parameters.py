@@ -135,16 +135,15 @@ class UnicodeForm(Choice):
         return unicodedata.is_normalized(self._literal, text)
 
     def of_text(self, text: str) -> str:
-        """Return a text in the form; the words of a line stay as many."""
+        """Return a text in the form, with the same words, as white space separates them."""
         if self.is_of(text):
             return text
-        if self is UnicodeForm.NFKC:
-            return re.sub(r"\S+", lambda word: self.of_word(word[0]), text)
-        return unicodedata.normalize(self._literal, text)
-
-    def of_word(self, word: str) -> str:
-        """Return a word in the form, without the spaces that NFKC puts before single accents."""
-        return "".join(unicodedata.normalize(self._literal, word).split())
+        if self is not UnicodeForm.NFKC:
+            return unicodedata.normalize(self._literal, text)
+        # Without the spaces that NFKC puts before single accents.
+        return re.sub(
+            r"\S+", lambda word: "".join(unicodedata.normalize(self._literal, word[0]).split()), text
+        )
 
     @property
     def _literal(self) -> Any:  # noqa: ANN401

@@ -147,7 +147,7 @@ class Vocabulary:
         if (form := self._form) is None or form.is_of(text := " ".join(words)):
             return words
         formed = form.of_text(text).split(" ")  # many times as fast as word by word
-        return formed if len(formed) == len(words) else [*map(form.of_word, words)]
+        return formed if len(formed) == len(words) else [*map(form.of_text, words)]
 
     def word_to_id(self, word: str) -> int:
         """Return the id of a word, or `unk` if it is not in the vocabulary."""

@@ -159,7 +159,7 @@ def choose_words(
     n_before = len(corpus)
     if form is not None:
         for word in [word for word in corpus if not form.is_of(word)]:
-            corpus[form.of_word(word)] += corpus.pop(word)
+            corpus[form.of_text(word)] += corpus.pop(word)
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
@@ -336,7 +336,7 @@ def describe_marks(n_marks: int) -> str:
 def describe_forms(words: Iterable[str]) -> str | None:
     """Return a message if words are the same in Unicode's normal form NFC."""
     words = {*words}
-    if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_word, words)})):
+    if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
     return (
         f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all); `bilm vocab "

@@ -250,6 +250,7 @@ def test_words_are_looked_up_in_normal_form():
     assert vocabulary.lookup(decomposed).tolist() == [-1, 4, -1] and vocabulary.form_of_words == "NFC"
     vocabulary.unicode_form = "NFC"
     assert vocabulary.lookup(decomposed).tolist() == [3, 4, -1]
+    assert vocabulary.in_form(["e\u0301 e", "e"]) == ["\u00e9 e", "e"]  # a word may hold a space in Python
     rows = UnicodeCharsVocabulary.from_words(words, 10).rows_of(["\u00e9t\u00e9", "e", "\u00e9"])
     assert (vocabulary.rows_of(decomposed) == rows).all()
     with pytest.raises(VocabularyError, match=r"'été', id 3, is not in NFD.*build --form NFD"):
