@@ -132,22 +132,20 @@ class UnicodeForm(Choice):
 
     def is_of(self, text: str) -> bool:
         """Return true if a text, and so each part of it, has the form."""
-        return unicodedata.is_normalized(self._literal, text)
+        form: Any = self.value
+        return unicodedata.is_normalized(form, text)
 
     def of_text(self, text: str) -> str:
         """Return a text in the form, with the same words, as white space separates them."""
         if self.is_of(text):
             return text
-        if self is not UnicodeForm.NFKC:
-            return unicodedata.normalize(self._literal, text)
-        # Without the spaces that NFKC puts before single accents.
-        return re.sub(
-            r"\S+", lambda word: "".join(unicodedata.normalize(self._literal, word[0]).split()), text
-        )
+        if self is UnicodeForm.NFKC:  # without the spaces that it puts before single accents
+            return re.sub(r"\S+", lambda word: "".join(self._normalize(word[0]).split()), text)
+        return self._normalize(text)
 
-    @property
-    def _literal(self) -> Any:  # noqa: ANN401
-        return self.value  # one of four literals for mypy
+    def _normalize(self, text: str) -> str:
+        form: Any = self.value  # one of four literals for mypy
+        return unicodedata.normalize(form, text)
 
 
 class Optimizer(Choice):
