@@ -144,7 +144,8 @@ class UnicodeForm(Choice):
 
     def of_word(self, word: str) -> str:
         """Return a word in the form, without the spaces that NFKC puts before single accents."""
-        return "".join(unicodedata.normalize(self._literal, word).split())
+        joined = "".join(unicodedata.normalize(self._literal, word).split())
+        return unicodedata.normalize(self._literal, joined)  # an accent joins the letter before its space
 
     @property
     def _literal(self) -> Any:  # noqa: ANN401
