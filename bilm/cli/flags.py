@@ -323,9 +323,8 @@ class TextCommand(click.Command):
             return super().parse_args(ctx, [*words])
         except click.MissingParameter as error:
             given = {normalize(word.partition("=")[0]) for word in words}
-            required = (
-                one for one in self.params if one.required and one.name not in (ctx.default_map or ())
-            )
+            options = (one for one in self.params if one.required and isinstance(one, click.Option))
+            required = (one for one in options if one.name not in (ctx.default_map or ()))
             missing = [one for one in required if given.isdisjoint(one.opts)]
             if len(missing) < 2:
                 raise

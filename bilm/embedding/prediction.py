@@ -293,7 +293,8 @@ class WordPredictor(Scorer):
 
     def _matching(self, pattern: str) -> np.ndarray:
         """Return the ids of the words that match a pattern, ascending."""
-        expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in pattern)
+        once = re.sub(r"\*+", "*", pattern)  # several would be tried in all combinations
+        expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in once)
         text, starts = self._joined
         found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
         ids = np.searchsorted(starts, found).astype(np.int32)

@@ -139,8 +139,8 @@ class UnicodeForm(Choice):
         """Return a text in the form, with the same words, as white space separates them."""
         if self.is_of(text):
             return text
-        if self is UnicodeForm.NFKC:  # without the spaces that it puts before single accents
-            return re.sub(r"\S+", lambda word: "".join(self._normalize(word[0]).split()), text)
+        if self is UnicodeForm.NFKC:  # its spaces before single accents are left out
+            text = re.sub(r"\S+", lambda word: "".join(self._normalize(word[0]).split()), text)
         return self._normalize(text)
 
     def _normalize(self, text: str) -> str:

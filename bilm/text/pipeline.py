@@ -121,7 +121,12 @@ class TextPipeline:
         Args:
             lines: lines of raw text, as for `sentences`.
             gap: word that stays as it is, such as ``___`` or ``[MASK]``, also beside letters and punctuation.
+
+        Raises:
+            ArgumentError: `gap` is not one word.
         """
+        if gap is not None and gap.split() != [gap]:
+            raise ArgumentError(f"`gap` is {gap!r:.80}; it must be one word")
         is_ordinary = gap is None or any(map(str.isalnum, gap)) and self.tokenise([gap]) == [self.word(gap)]
         if gap is not None and not is_ordinary:
             marked = self.read(line.replace(gap, _GAP) for line in lines)

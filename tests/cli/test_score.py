@@ -186,6 +186,11 @@ def test_patterns_choose_words_that_match(predictor):
         next(predictor.predict([["a"]], candidates=["unseenword", "<UNK>"]))
 
 
+def test_pattern_of_many_wildcards_is_quick(predictor):
+    (places,) = predictor.predict([["*" * 40 + "\ufffd"]], patterns=True)
+    assert not places[0].best
+
+
 def test_one_direction_has_one_context(tmp_path):
     folder = GOLDEN / "char-forward"
     predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bilm
-from bilm.errors import DataError
+from bilm.errors import ArgumentError, DataError
 from bilm.options.parameters import UnicodeForm
 from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
@@ -557,6 +557,12 @@ def test_texts_are_read_as_they_come():
 )
 def test_gap_stays_whole(language, gap, text, sentence):
     assert [*TextPipeline(language).sentences(text, gap)] == [sentence.split()]
+
+
+@pytest.mark.parametrize("gap", ["", " ", "the end"])
+def test_gap_of_other_than_one_word_is_refused(gap):
+    with pytest.raises(ArgumentError, match=f"`gap` is {gap!r}; it must be one word"):
+        [*TextPipeline("en").sentences("He saw the end.", gap)]
 
 
 def test_long_paragraphs_end_with_sentences():
