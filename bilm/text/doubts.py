@@ -49,4 +49,4 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
         )
     if invisible := invisible_in("\n".join(lines)):
         found = ", ".join(f"{number:,} {name}" for name, number in invisible.items())
-        yield f"in {len(lines):,} lines there are {found}; `bilm prepare` removes invisible characters"
+        yield f"the text has {found}; `bilm prepare` removes invisible characters"
