@@ -171,7 +171,9 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
         pytest.param("a b।\n" * 9, DANDA, "50% of the words end", id="raw Hindi"),
         pytest.param("c’ a\n" * 9, ELISION, None, id="elision"),
-        pytest.param("a b\u00ad b\ufffd b\u00ad\n", INVISIBLE, "the text has 2 soft hyphens, 1 repl", id="invisible"),
+        pytest.param(
+            "a b\u00ad b\ufffd b\u00ad\n", INVISIBLE, "the text has 2 soft hyphens, 1 repl", id="invisible"
+        ),
         pytest.param(
             "e\u0301t e\n" * 9,
             BOTH_FORMS,
