@@ -222,6 +222,7 @@ def embed(
         file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
         write = partial(hdf5_output.embed_file, lines=sentences[0][1], outfile=Path(out), form=file_format)
         write = partial(write, resume=resume, with_sentences=raw)
+    unit = "sentences" if raw else "lines"
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, overwrite=overwrite, callback=progress)
@@ -236,7 +237,7 @@ def embed(
         if words is not None and (missing := [word for word in words if word not in found]):
             click.echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
         click.echo(
-            f"{report.n_lines:,} lines -> {out}: {len(found):,} words with {found.total():,} occurrences; "
+            f"{report.n_lines:,} {unit} -> {out}: {len(found):,} words with {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
         )
         return
@@ -248,7 +249,7 @@ def embed(
         read.warn()
     unknown = f", {read.share}" if read.share else ""
     echo(
-        f"{report.n_lines:,} {'sentences' if raw else 'lines'}{blank}{kept} -> {out}: ({shape}) {dtype}; "
+        f"{report.n_lines:,} {unit}{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )
 
