@@ -17,8 +17,16 @@ from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import UNK
 
 _FILES = re.compile(
-    r"saved_model\.pb|fingerprint\.pb|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
+    r"saved_model\.pb|fingerprint\.pb|README\.md|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
 )
+_README = """\
+# ELMo as a SavedModel
+
+`tf.saved_model.load` reads this folder without bilm. The signature `default` takes `strings`, split at white
+space; `tokens` takes `tokens` and `sequence_len`. They return `elmo`, `default`, `word_emb`, `lstm_outputs1`, ...
+
+Texts must be tokenised as the training text was{form}.
+"""
 # Names of the signatures' tensors, as the graph's file contains them.
 _NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 
@@ -154,3 +162,6 @@ def write_saved_model(
     failures = messages.os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError)
     with failures, atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL) as (temporary,):
         tf.saved_model.save(model, str(temporary), signatures=signatures)
+        form = encoder.options.unicode_form
+        needs = f", and be in Unicode's normal form {form}, since a graph cannot change it" if form else ""
+        (temporary / "README.md").write_text(_README.format(form=needs), encoding="utf-8")

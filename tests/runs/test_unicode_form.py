@@ -122,6 +122,14 @@ def test_ids_of_both_forms_are_equal():
     assert not np.array_equal(batch_to_ids([decomposed.split()]), wanted)
 
 
+def test_saved_model_says_its_form(accented, tmp_path):
+    assert "normal form NFC" in run(
+        "export", "--saved-model", tmp_path / "x", "--model", accented / "run-NFC"
+    )
+    assert "normal form NFC" in (tmp_path / "x" / "README.md").read_text()
+    run("export", "--saved-model", tmp_path / "x", "--model", accented / "run-NFC", "--overwrite")
+
+
 def test_neighbours_of_word_in_another_form(accented):
     composed, decomposed = forms("été")
     command = ("neighbours", composed, f"the {decomposed} ends", accented / "NFD.txt", "--same-word")
