@@ -23,7 +23,7 @@ _README = """\
 # ELMo as a SavedModel
 
 `tf.saved_model.load` reads this folder without bilm. The signature `default` takes `strings`, split at white
-space; `tokens` takes `tokens` and `sequence_len`. They return `elmo`, `default`, `word_emb`, `lstm_outputs1`, ...
+space, `tokens` takes `tokens` and `sequence_len`. They return `elmo`, `default`, `word_emb` and layers.
 
 Texts must be tokenised as the training text was{form}.
 """
