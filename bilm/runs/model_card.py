@@ -68,7 +68,8 @@ def model_card(
 
 {about["description"] or "No description was given."}
 
-An ELMo: a bidirectional language model. It gives each word of a sentence vectors that depend on the sentence.
+An ELMo: a {"bidirectional" if options.bidirectional else "forward"} language model. It gives each word of a
+sentence vectors that depend on the sentence.
 
 | | |
 |---|---|
