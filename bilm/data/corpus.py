@@ -19,7 +19,7 @@ from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
-from bilm.options.parameters import UnicodeForm
+from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import (
@@ -120,18 +120,18 @@ def count_corpus(
         DataError: as `read_lines`; or the files contain no words.
         VocabularyError: a word is unknown and the vocabulary has no ``<UNK>``.
     """
-    form = vocabulary.unicode_form
+    in_form = normaliser(vocabulary.unicode_form)
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
     n_blank = n_sentences = n_characters = 0
     heldout_words: Counter[int] = Counter()  # words of each distinct sentence, by its hash
     for line in chain.from_iterable(map(read_lines, heldout)):
-        line = line if form is None else form.of_text(line)
+        line = in_form(line)
         heldout_words[hash(line.strip())] += len(line.split())
     shared: set[int] = set()
     shards: list[Shard] = []
     for path in files:
         for block in text_blocks(path, shards.append):
-            text = block if form is None else form.of_text(block)
+            text = in_form(block)
             lines, words = text.removesuffix("\n").split("\n"), text.split()
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))

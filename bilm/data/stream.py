@@ -11,6 +11,7 @@ from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, json_objects
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
+from bilm.options.parameters import normaliser
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocabulary.vocabulary_file import EOS
 
@@ -329,12 +330,12 @@ def _epoch(
         raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
     shard, line = start.shard, start.line  # place of the next line
 
-    form = vocab.unicode_form
+    in_form = normaliser(vocab.unicode_form)
 
     def texts() -> Iterator[str]:
         nonlocal shard, line
         for number in range(start.shard, len(shards)):
-            lines = read_lines(shards[number], None if form is None else form.of_text)
+            lines = read_lines(shards[number], in_form)
             if not keep_blank:
                 lines = (text for text in lines if text and not text.isspace())
             lines = islice(lines, stride[0], None, stride[1])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from bilm.errors import BilmError, VocabularyError
+from bilm.options.parameters import normaliser
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import (
     BOS,
@@ -38,7 +39,7 @@ class ModelText:
     def __init__(self, stored: StoredModel, raw: bool = False, vocabulary: Vocabulary | None = None) -> None:
         self.pipeline = stored.steps.require() if raw else None
         self._vocabulary = vocabulary or _stored_vocabulary(stored)
-        self._form = stored.options.unicode_form
+        self._in_form = normaliser(stored.options.unicode_form)
         self._has_steps = stored.steps.content is not None
         self.n_words = self.n_unknown = self._n_marks = 0
 
@@ -50,9 +51,6 @@ class ModelText:
         """Return the words of the sentences of a short text, which are not counted."""
         text = self._in_form(text)
         return [text.split()] if self.pipeline is None else [*self.pipeline.sentences(text)]
-
-    def _in_form(self, text: str) -> str:
-        return text if self._form is None else self._form.of_text(text)
 
     def lines(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
         """Yield sentences as a call does, without counting their words."""

@@ -12,6 +12,7 @@ from bilm.data.packing import VectorForm
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io import PathLike, atomic, messages
+from bilm.options.parameters import normaliser
 
 if TYPE_CHECKING:
     from bilm.embedding.chunk_embedder import ChunkEmbedder
@@ -58,8 +59,7 @@ def occurrences(
     """
     if words is not None and embedder.stateful:
         raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
-    form_of_words = embedder.model.options.unicode_form
-    in_form = str if form_of_words is None else form_of_words.of_text
+    in_form = normaliser(embedder.model.options.unicode_form)
     wanted = None if words is None else {in_form(word): word for word in words}
 
     def with_places() -> Iterator[tuple[int, Sequence[str], dict[int, str]]]:

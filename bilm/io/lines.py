@@ -149,7 +149,8 @@ _ANY_INVISIBLE = re.compile(f"[{''.join((INVISIBLE | _DAMAGE).values())}]")
 
 def invisible_in(text: str) -> dict[str, int]:
     """Count the characters of a text that nobody sees or that show damage, by what they are."""
-    found = "".join(_ANY_INVISIBLE.findall(text))
+    if not (found := "".join(_ANY_INVISIBLE.findall(text))):
+        return {}
     return {name: n for name, pattern in _INVISIBLE.items() if (n := len(pattern.findall(found)))}
 
 
@@ -159,7 +160,7 @@ _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as 
 _MOST_NUL = 0.05  # share of the bytes: 7% for the spaces of Cyrillic UTF-16 alone, far less in damaged text
 
 
-def read_lines(path: PathLike, edit: Callable[[str], str] | None = None) -> Iterator[str]:
+def read_lines(path: PathLike, edit: Callable[[str], str] = str) -> Iterator[str]:
     """Yield the lines of a text file without line ends.
 
     NUL is an ordinary character, unless it is so frequent that the file cannot be UTF-8 text.
@@ -174,8 +175,7 @@ def read_lines(path: PathLike, edit: Callable[[str], str] | None = None) -> Iter
             more than 16 MiB (the message names the line); or a shard has changed.
     """
     for block in text_blocks(path):
-        text = block if edit is None else edit(block)
-        yield from text.removesuffix("\n").split("\n")
+        yield from edit(block).removesuffix("\n").split("\n")
 
 
 def read_words(path: PathLike) -> list[str]:

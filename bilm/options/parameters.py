@@ -9,7 +9,7 @@ import enum
 import functools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -146,6 +146,11 @@ class UnicodeForm(Choice):
     def _normalize(self, text: str) -> str:
         form: Any = self.value  # one of four literals for mypy
         return unicodedata.normalize(form, text)
+
+
+def normaliser(form: UnicodeForm | None) -> Callable[[str], str]:
+    """Return a function that puts texts into a form; None leaves them as they are."""
+    return str if form is None else form.of_text
 
 
 class Optimizer(Choice):

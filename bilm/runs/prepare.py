@@ -17,7 +17,7 @@ from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.io import json_objects, outputs
 from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
-from bilm.options import Options, Precision, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
+from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
 from bilm.run_directory.state import RunState, read_lstm_states, restore_optimizer
 from bilm.runs.log import RunLog
@@ -75,8 +75,14 @@ def run(
     with _alone(request.kind) as held:
         interrupted = _opened(request, vocabulary, writes, inputs, held)
         begun = None if interrupted is None else interrupted.run_state.plan
-        if begun is not None and "unicode_form" not in request.settings.values:
-            options = dataclasses.replace(options, unicode_form=begun.options.unicode_form)
+        if "unicode_form" not in request.settings.values:
+            form = options.unicode_form
+            if begun is not None:
+                form = begun.options.unicode_form
+            elif source is None and request.recipe not in (None, Recipe.BILM_TF):
+                made_by = ModelSteps(steps).pipeline
+                form = vocabulary.form_of_words if made_by is None else made_by.form
+            options = dataclasses.replace(options, unicode_form=form)
         vocabulary.unicode_form = options.unicode_form
         if worker.n_workers > 1:
             reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")

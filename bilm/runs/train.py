@@ -8,13 +8,11 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json_objects
 from bilm.options import Options, parameters, recipes
 from bilm.options.options_file import choose_options
-from bilm.options.parameters import Recipe
 from bilm.run_directory.directory import FIXED, RunModel
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.prepare import run
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import Request, TrainingArguments
-from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
@@ -103,10 +101,6 @@ def train(
             f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
             f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
         )
-    if request.recipe not in (None, Recipe.BILM_TF) and "unicode_form" not in request.settings.values:
-        steps = request.steps and TextPipeline.from_file(request.steps)
-        form = steps.form if steps else vocabulary.form_of_words
-        chosen = dataclasses.replace(chosen, unicode_form=form)
     return run(request, dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size), vocabulary)
 
 

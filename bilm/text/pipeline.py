@@ -17,7 +17,7 @@ from bilm.io.json_objects import Bounds, JsonObject, parse_json
 from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
 from bilm.io.run_files import TEXT_FILE
-from bilm.options.parameters import UnicodeForm
+from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.settings import Split, language_problems
 
 _LOG = logging.getLogger(__name__)
@@ -152,9 +152,7 @@ class TextPipeline:
             removed: counts the removed characters by their names.
         """
         split = split or self.split
-        text = _without_invisible(PARAGRAPH.join(pieces), removed)
-        if self.form is not None:
-            text = self.form.of_text(text)
+        text = normaliser(self.form)(_without_invisible(PARAGRAPH.join(pieces), removed))
         if split is Split.TOKENS:
             lines = text.split(PARAGRAPH)
         else:

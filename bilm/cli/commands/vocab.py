@@ -79,7 +79,7 @@ def build(
         temporary.write_bytes(vocabulary_text(counts.words, outfile))
     if n_marks := int(counts.counts[:2].sum()) - 2 * n_sentences:
         doubts.append(describe_marks(n_marks))
-    if forms := describe_forms(counts.words):
+    if form is None and (forms := describe_forms(counts.words)):
         doubts.append(forms)
     for doubt in doubts:
         echo(f"warning: {doubt}", err=True)
