@@ -25,6 +25,7 @@ from bilm.io import lines, outputs
 from bilm.io.run_files import TEXT_FILE
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options.options_file import load_inference_options
+from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
 from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
@@ -250,8 +251,8 @@ class ElmoEmbedder(ChunkEmbedder):
             archive.write(weights, distribution.WEIGHTS_NAME)
             archive.writestr(distribution.OPTIONS_NAME, options_text(encoder.options))
             if self.vocabulary is not None:
-                words = "".join(f"{word}\n" for word in self.vocabulary.words)
-                archive.writestr(distribution.VOCABULARY_NAME, words)
+                name = distribution.VOCABULARY_NAME
+                archive.writestr(name, vocabulary_files(self.vocabulary)[name])
             if self.steps.content is not None:
                 archive.writestr(TEXT_FILE, self.steps.content)
         return content.getvalue()
@@ -311,7 +312,7 @@ class ElmoEmbedder(ChunkEmbedder):
         Args:
             sentences: the words of each sentence.
             batch_size: `batch_size` for this call; if `stateful`, not more than the embedder's.
-            layers: ``"all"``, ``"top"``, ``"average"`` the number of a layer, 0 for the word vectors;
+            layers: ``"all"``, ``"top"``, ``"average"``, the number of a layer, 0 for the word vectors;
                 ``"characters"`` for the output of the character convolutions, before highways and projection;
                 or ``"concat"`` for all layers and then, unless the model is word-level, the convolutions, end
                 to end: ``n_layers * dim`` dimensions and one for each filter.

@@ -12,7 +12,7 @@ from bilm import __version__
 from bilm.io.messages import printable
 from bilm.io.run_files import CALLS_FILE, METRICS_FILE
 from bilm.run_directory.directory import RunModel
-from bilm.run_directory.records import HeldoutRecord, read_calls, read_metrics
+from bilm.run_directory.records import Metrics, read_calls, read_metrics
 from bilm.run_directory.state import recorded
 from bilm.text.settings import Split
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
@@ -44,7 +44,9 @@ def model_card(
         DataError: a record of the run cannot be read.
     """
     options, lstm = stored.options, stored.options.lstm
-    heldout = _heldout(stored)
+    file = stored.path / METRICS_FILE
+    metrics = read_metrics(file) if stored.step is not None and file.is_file() else Metrics((), ())
+    heldout = next((record for record in metrics.heldout if record.step == stored.step), None)
     measured = "not measured"
     if heldout is not None:
         measured = f"{heldout.perplexity:.2f} at step {stored.step:,}"
@@ -84,7 +86,7 @@ sentence vectors that depend on the sentence.
 | LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |
 | vectors | {lstm.projection_dim:,} numbers in each direction |
 | recipe | {"not recorded" if options.recipe is None else options.recipe.value} |
-| training | {"steps not recorded" if stored.step is None else f"{stored.step:,} steps{_passes(stored)}"} |
+| training | {_amount(metrics, stored.step)} |
 | heldout perplexity | {measured} |
 | written by | bilm {__version__} |
 
@@ -153,21 +155,13 @@ def _unknown(stored: StoredModel) -> str:
     return f"; {n_oov / n_words:.2%} of the training text are others" if n_words else ""
 
 
-def _passes(stored: StoredModel) -> str:
-    """Return the tokens and the passes of the last command up to the step of the weights."""
-    file = stored.path / METRICS_FILE
-    records = read_metrics(file).train if file.is_file() else ()
-    last = next((record for record in reversed(records) if record.step <= (stored.step or 0)), None)
-    return f"; in the last command {last.tokens:,} tokens, {last.epoch:.2f} passes" if last else ""
-
-
-def _heldout(stored: StoredModel) -> HeldoutRecord | None:
-    """Return the record of the validation at the step of the weights, or None."""
-    file = stored.path / METRICS_FILE
-    if stored.step is None or not file.is_file():
-        return None
-    records = read_metrics(file).heldout
-    return next((record for record in records if record.step == stored.step), None)
+def _amount(metrics: Metrics, step: int | None) -> str:
+    """Return the steps up to the weights, and the tokens and passes of the last command."""
+    if step is None:
+        return "steps not recorded"
+    last = next((record for record in reversed(metrics.train) if record.step <= step), None)
+    amount = f"; in the last command {last.tokens:,} tokens, {last.epoch:.2f} passes" if last else ""
+    return f"{step:,} steps{amount}"
 
 
 def _training(stored: StoredModel) -> str:
