@@ -15,9 +15,10 @@ _HEAD = """<!-- Generated from the docstrings by `make docs`. -->
 # Python API
 
 The classes and functions that `bilm` exports. `help()` has more details,
-[Training](training.md#training-from-python) and [Embedding](embedding.md#in-python) have examples. Paths are
-strings or `pathlib.Path`; texts may also be a sequence of paths. Layers and models return tensors of the
-Keras backend, and accept the arguments of Keras as `**kwargs`.
+[Training](training.md#training-from-python), [Embedding](embedding.md#in-python) and
+[Coming from bilm-tf](migrating.md#usage_characterpy) have examples. Paths are strings or `pathlib.Path`;
+texts may also be a sequence of paths. Layers and models return tensors of the Keras backend, and accept the
+arguments of Keras as `**kwargs`.
 """
 _COMMAND = "The arguments are the options of [`bilm {name}`](commands.md#{name})"
 _ERRORS = """
@@ -27,13 +28,9 @@ Errors that a user can correct are subclasses of `bilm.errors.BilmError`; the me
 
 """
 
-# Short entries without examples, which are in migrating.md beside the calls of bilm-tf.
-_AS_IN_BILM_TF = "As in bilm-tf"
 # The sections of the page. Names that `bilm` does not export include their module.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Prepare": (
-        *("prepare", "bilm.text.prepare.Preparation", "bilm.text.prepare.TextCounts", "TextPipeline"),
-    ),
+    "Prepare": ("prepare", "bilm.text.prepare.Preparation"),
     "Train, test, dump": (
         *("train", "restart", "bilm.runs.reporter.TrainingResult", "bilm.runs.reporter.Estimate"),
         *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
@@ -44,15 +41,12 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("SentenceVectorizer", "batch_to_ids"),
     ),
     "Predict": ("WordPredictor", "bilm.embedding.prediction.Prediction"),
-    _AS_IN_BILM_TF: (
-        *("BidirectionalLanguageModel", "bilm.models.bidirectional_lm.BilmOutput"),
-        *("weight_layers", "bilm.layers.scalar_mix.WeightedLayers"),
-    ),
 }
 # Names with one line each.
 OTHERS = (
-    *("Batcher", "BidirectionalLMDataset", "dump_bilm_embeddings", "dump_token_embeddings"),
-    *("LanguageModel", "LMDataset", "TokenBatcher", "UnicodeCharsVocabulary", "Vocabulary", "use_xla"),
+    *("Batcher", "BidirectionalLanguageModel", "BidirectionalLMDataset", "dump_bilm_embeddings"),
+    *("dump_token_embeddings", "LanguageModel", "LMDataset", "TextPipeline", "TokenBatcher"),
+    *("UnicodeCharsVocabulary", "use_xla", "Vocabulary", "weight_layers"),
 )
 # The attributes, properties and methods on the page; other classes show all public ones.
 MEMBERS = {
@@ -74,7 +68,7 @@ MEMBERS = {
     "UnicodeCharsVocabulary": ("word_to_char_ids", "encode_chars"),
     "WordPredictor": ("from_model", "predict"),
     "Preparation": ("directory", "train", "heldout", "n_words", "coverage", "unknown_share", "unknown"),
-    "TextPipeline": ("language", "form", "split", "icu", "from_file", "sentences"),
+    "TextPipeline": ("from_file", "sentences"),
     "Vocabulary": ("from_words", "word_to_id", "id_to_word", "encode", "decode"),
 }
 # Functions that are also commands, with the arguments that are not options.
@@ -94,13 +88,13 @@ _SHORTER = {
 }
 _SPELLINGS = {"Precision.FLOAT32": "'float32'"}
 _NOT_CONSTRUCTED = frozenset(
-    "BilmOutput DumpResult Estimate Options Preparation RunDirectory TestResult TextCounts TrainingResult "
-    "WeightedLayers WordPredictor".split()
+    "DumpResult Estimate Options Prediction Preparation RunDirectory TestResult TrainingResult "
+    "WordOccurrence WordPredictor".split()
 )
 _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
 # Other pages have examples of these.
 _WITHOUT_EXAMPLE = (
-    *("train", "restart", "test", "dump_weights", "ElmoEmbedder", "Elmo", "SentenceVectorizer"),
+    *("prepare", "train", "restart", "test", "dump_weights", "ElmoEmbedder", "Elmo", "SentenceVectorizer"),
     *("batch_to_ids", "WordPredictor", "use_xla"),
 )
 _LONG = 35  # characters; shorter texts are repeated
@@ -163,20 +157,17 @@ class Entries:
         """Return all sections."""
         parts = []
         for title, nodes in self.by_title.items():
-            parts += [f"\n## {title}\n", *(self.entry(node, title == _AS_IN_BILM_TF) for node in nodes)]
+            parts += [f"\n## {title}\n", *map(self.entry, nodes)]
         parts += ["\n## Others\n\n", self.linked(listed(map(in_a_line, map(find, OTHERS))), ""), "\n"]
         return "".join([*parts, _ERRORS, listed(errors()), "\n"])
 
-    def entry(self, node: Definition, is_short: bool) -> str:
+    def entry(self, node: Definition) -> str:
         """Return the entry of a class or function."""
         parts = sections(node)
         blocks = [f"### {node.name}"]
         if signature := signature_of(node):
             blocks.append(code(signature))
-        blocks += [
-            docstring_prose(text)
-            for text in parts[""].split("\n\n")[: 1 if is_short or node.name in COMMANDS else None]
-        ]
+        blocks.append(first_paragraph(node))
         if parts["Returns"]:
             blocks.append(f"Returns {docstring_prose(parts['Returns'])}")
         described = () if node.name in _NOT_CONSTRUCTED else items(parts["Args"])
@@ -188,7 +179,7 @@ class Entries:
         if isinstance(node, ast.ClassDef) and (rows := members(node, items(parts["Attributes"]))):
             blocks += ["Members:" if arguments else "", listed(rows)]
         text = self.linked("\n\n".join(filter(None, blocks)), node.name)
-        if parts["Example"] and not is_short and node.name not in _WITHOUT_EXAMPLE:
+        if parts["Example"] and node.name not in _WITHOUT_EXAMPLE:
             text += f"\n\n```pycon\n{parts['Example']}\n```"
         return f"\n{text}\n"
 
@@ -235,7 +226,7 @@ def in_a_line(node: Definition) -> tuple[str, str]:
     """Return the row of a class or function without an entry."""
     names = [name for name, _ in members(node, [])] if isinstance(node, ast.ClassDef) else []
     names = [re.sub(r"\(.*", "", name).rstrip("`") + "`" for name in names]
-    more = f" Methods: {', '.join(names)}." if names else ""
+    more = f" Members: {', '.join(names)}." if names else ""
     return code(signature_of(node)), first_paragraph(node) + more
 
 

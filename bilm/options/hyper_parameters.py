@@ -168,9 +168,9 @@ class LSTMOptions(_Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Options(_Checked):
-    """All hyper-parameters of a language model and its training.
+    """All hyper-parameters of a language model and its training: the keys of ``options.json``.
 
-    The fields are the keys of ``options.json``, which ``docs/options.md`` describes.
+    ``docs/options.md`` describes them.
 
     Raises:
         OptionsError: values have another kind, are out of bounds, or contradict each other; lists them.

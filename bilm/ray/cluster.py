@@ -27,10 +27,9 @@ _QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_BACKEND_LOG_LEVEL": "f
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster that a job runs on, and the size of its workers.
+    """The cluster that a job runs on, and the size of its workers: ``--ray`` and its options.
 
-    The fields are the options ``--ray``, ``--ray-workers``, ``--cpus-per-worker`` and ``--gpus-per-worker``
-    in ``docs/commands.md``. An existing connection of this process is used as it is.
+    An existing connection of this process is used as it is.
 
     Attributes:
         address: ``local`` for this machine, ``HOST:PORT`` of a cluster, or ``auto`` for the cluster of

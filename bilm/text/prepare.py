@@ -86,7 +86,7 @@ class Preparation:
         removed: invisible characters that were removed, by name.
         n_repeated: sentences that occurred before, among the first 4 million; dropped if `unique`.
         heldout_files: files of the heldout text; empty if it has stretches of all files.
-        train: counts of the text to train on.
+        train: counts of the text to train on: `n_sentences`, `n_tokens`, `n_types`.
         heldout: counts of the heldout text.
         are_types_exact: false if words that occurred once were forgotten on the way, to save memory.
         n_words: words of the vocabulary, with the three special ones.
