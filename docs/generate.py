@@ -37,11 +37,10 @@ PACKAGES = (
 _HEAD = """<!-- Generated from bilm/cli by `make docs`. -->
 # Commands
 
-{commands}
-Every command has `-h` and `--help`. Options may be written with underscores, as in bilm-tf: `--save_dir` is
-`--save-dir`. `python -m bilm` is the same as `bilm`. Required options are in the first line of each command.
-The default of an option is in parentheses. Options after "Shared:" are explained under
-[Shared options](#shared-options). [Exit statuses](files-and-faults.md#exit-status) are the same for all.
+What `bilm COMMAND --help` says. Options may be written with underscores, as in bilm-tf: `--save_dir` is
+`--save-dir`. Required options are in the first line of each command. The default of an option is in
+parentheses. Options after "Shared:" are explained under [Shared options](#shared-options).
+[Exit statuses](files-and-faults.md#exit-status) are the same for all.
 """
 _TAIL = """
 ## Environment variables
@@ -74,12 +73,7 @@ def commands_page() -> str:
     counts = Counter(row for command in commands for row in option_rows_of(command))
     shared = [row for row, count in counts.most_common() if count >= _SEVERAL]
     of_train = option_rows_of(next(command for command in commands if command.info_name == "train"))
-    index = [
-        (f"[{(name := name_of(command))}](#{python_api.anchor(name)})", summary(command))
-        for command in commands
-    ]
-    parts = [_HEAD.format(commands=table(("command", ""), index))]
-    parts += [render_command(command, shared, of_train) for command in commands]
+    parts = [_HEAD, *(render_command(command, shared, of_train) for command in commands)]
     return "\n".join([*parts, f"## Shared options\n\n{options_list(shared)}"]) + _TAIL
 
 
@@ -97,11 +91,6 @@ def name_of(context: click.Context) -> str:
     return context.command_path.partition(" ")[2]
 
 
-def summary(context: click.Context) -> str:
-    """Return the summary of a command, as in the help of its group."""
-    return prose(context.command.short_help or "") or next(paragraphs(context.command))
-
-
 Row = tuple[str, str, str]
 
 
@@ -113,7 +102,7 @@ def render_command(context: click.Context, shared: Sequence[Row], of_train: Sequ
     ]
     options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
     parts = [f"## {name_of(context)}\n", usage(context, arguments, options)]
-    parts += [f"{paragraph}\n" for paragraph in paragraphs(command) if paragraph != summary(context)]
+    parts += [f"{paragraph}\n" for paragraph in paragraphs(command)]
     parts += [
         f"{code(argument_name(argument))} is one of {words}.\n"
         for argument in arguments

@@ -14,9 +14,9 @@ PACKAGE = Path(bilm.__file__).resolve().parent
 _HEAD = """<!-- Generated from the docstrings by `make docs`. -->
 # Python API
 
-The classes and functions that `bilm` exports. `help()` has more details,
+The classes and functions that `bilm` exports. `help()` has more details and examples;
 [Training](training.md#training-from-python), [Embedding](embedding.md#in-python) and
-[Coming from bilm-tf](migrating.md#usage_characterpy) have examples. Paths are strings or `pathlib.Path`;
+[Coming from bilm-tf](migrating.md#usage_characterpy) use them. Paths are strings or `pathlib.Path`;
 texts may also be a sequence of paths. Layers and models return tensors of the Keras backend, and accept the
 arguments of Keras as `**kwargs`.
 """
@@ -30,28 +30,30 @@ Errors that a user can correct are subclasses of `bilm.errors.BilmError`; the me
 
 # The sections of the page. Names that `bilm` does not export include their module.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Prepare": ("prepare", "bilm.text.prepare.Preparation"),
-    "Train, test, dump": (
-        *("train", "restart", "bilm.runs.reporter.TrainingResult", "bilm.runs.reporter.Estimate"),
-        *("test", "bilm.runs.reporter.TestResult", "dump_weights", "bilm.weights.dump.DumpResult"),
-        *("Options", "RunDirectory", "Reporter", "bilm.ray.cluster.Cluster"),
+    "Prepare, train, test, dump": (
+        *("prepare", "train", "restart", "bilm.runs.reporter.TrainingResult"),
+        *("test", "bilm.runs.reporter.TestResult", "dump_weights"),
     ),
-    "Embed": (
-        *("ElmoEmbedder", "bilm.embedding.word_output.WordOccurrence", "Elmo", "ScalarMix"),
-        *("SentenceVectorizer", "batch_to_ids"),
+    "Embed and predict": (
+        *("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids", "WordPredictor"),
     ),
-    "Predict": ("WordPredictor", "bilm.embedding.prediction.Prediction"),
 }
 # Names with one line each.
 OTHERS = (
     *("Batcher", "BidirectionalLanguageModel", "BidirectionalLMDataset", "dump_bilm_embeddings"),
-    *("dump_token_embeddings", "LanguageModel", "LMDataset", "TextPipeline", "TokenBatcher"),
-    *("UnicodeCharsVocabulary", "use_xla", "Vocabulary", "weight_layers"),
+    *("dump_token_embeddings", "LanguageModel", "LMDataset", "Options", "Reporter", "RunDirectory"),
+    *("TextPipeline", "TokenBatcher", "UnicodeCharsVocabulary", "use_xla", "Vocabulary", "weight_layers"),
+)
+# Arguments and results of the above, with one line each.
+RECORDS = (
+    *("bilm.ray.cluster.Cluster", "bilm.weights.dump.DumpResult", "bilm.runs.reporter.Estimate"),
+    *("bilm.embedding.prediction.Prediction", "bilm.text.prepare.Preparation"),
+    "bilm.embedding.word_output.WordOccurrence",
 )
 # The attributes, properties and methods on the page; other classes show all public ones.
 MEMBERS = {
     "BidirectionalLanguageModel": ("n_layers", "dim", "reset_states"),
-    "Cluster": (),
+    "Cluster": ("address", "n_workers", "cpus_per_worker", "gpus_per_worker"),
     "DumpResult": ("weight_file", "options_file", "vocabulary_file"),
     "Elmo": (),
     "ElmoEmbedder": (
@@ -59,6 +61,7 @@ MEMBERS = {
         *("embed_sentences", "embed_words", "word_vectors", "embed_file"),
     ),
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),
+    "LMDataset": ("iter_batches", "get_sentence"),
     "LanguageModel": ("call", "losses", "zero_states"),
     "Options": ("from_json", "to_json", "with_values"),
     "Reporter": ("command", "say", "warn", "begin", "step", "heldout", "end", "scored"),
@@ -92,11 +95,6 @@ _NOT_CONSTRUCTED = frozenset(
     "WordOccurrence WordPredictor".split()
 )
 _PARTS = ("Args", "Attributes", "Returns", "Raises", "Example")
-# Other pages have examples of these.
-_WITHOUT_EXAMPLE = (
-    *("prepare", "train", "restart", "test", "dump_weights", "ElmoEmbedder", "Elmo", "SentenceVectorizer"),
-    *("batch_to_ids", "WordPredictor", "use_xla"),
-)
 _LONG = 35  # characters; shorter texts are repeated
 _KERAS = "`**kwargs`"  # explained in the head
 
@@ -158,7 +156,11 @@ class Entries:
         parts = []
         for title, nodes in self.by_title.items():
             parts += [f"\n## {title}\n", *map(self.entry, nodes)]
-        parts += ["\n## Others\n\n", self.linked(listed(map(in_a_line, map(find, OTHERS))), ""), "\n"]
+        parts += [
+            "\n## Others\n\n",
+            listed(map(in_a_line, map(find, [*OTHERS, *RECORDS]))),
+            "\n",
+        ]
         return "".join([*parts, _ERRORS, listed(errors()), "\n"])
 
     def entry(self, node: Definition) -> str:
@@ -179,8 +181,6 @@ class Entries:
         if isinstance(node, ast.ClassDef) and (rows := members(node, items(parts["Attributes"]))):
             blocks += ["Members:" if arguments else "", listed(rows)]
         text = self.linked("\n\n".join(filter(None, blocks)), node.name)
-        if parts["Example"] and node.name not in _WITHOUT_EXAMPLE:
-            text += f"\n\n```pycon\n{parts['Example']}\n```"
         return f"\n{text}\n"
 
     def arguments_of(self, node: Definition, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -224,10 +224,11 @@ def listed(rows: Iterable[tuple[str, str]]) -> str:
 
 def in_a_line(node: Definition) -> tuple[str, str]:
     """Return the row of a class or function without an entry."""
-    names = [name for name, _ in members(node, [])] if isinstance(node, ast.ClassDef) else []
+    rows = items(sections(node)["Attributes"])
+    names = [name for name, _ in members(node, rows)] if isinstance(node, ast.ClassDef) else []
     names = [re.sub(r"\(.*", "", name).rstrip("`") + "`" for name in names]
     more = f" Members: {', '.join(names)}." if names else ""
-    return code(signature_of(node)), first_paragraph(node) + more
+    return code(signature_of(node) or node.name), first_paragraph(node) + more
 
 
 def members(node: ast.ClassDef, rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -170,7 +170,7 @@ class LSTMOptions(_Checked):
 class Options(_Checked):
     """All hyper-parameters of a language model and its training: the keys of ``options.json``.
 
-    ``docs/options.md`` describes them.
+    ``docs/options.md`` describes the keys.
 
     Raises:
         OptionsError: values have another kind, are out of bounds, or contradict each other; lists them.

@@ -143,8 +143,6 @@ def embed(
     files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer,
     the mean or --concat, without words with --pooling.
 
-    With --raw, SENTENCES is raw text, and lines are the sentences that are found in it.
-
     With --words, OUT has an array for each word (npz) or a row for each occurrence (Parquet), with its line
     and position; only sentences with such a word are computed. In word2vec's text format a word type has one
     vector, the mean over its occurrences.

@@ -122,7 +122,7 @@ def score(
 
     Logarithms are natural. Each sentence is scored by itself; blank lines are skipped. The forward score is
     the sum over the words and </S>, the backward score over <S> and the words. Words outside the vocabulary
-    are scored as <UNK>. With --raw, SENTENCES is raw text, and lines are its sentences.
+    are scored as <UNK>.
 
     With --ray, several processes do the work, and SENTENCES may be a URL.
     """
@@ -244,13 +244,10 @@ def predict(
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
     A word is predicted from its context, without the word itself. For a gap at the end of a line these are
-    possible next words, elsewhere substitutes. With --context both, the probability is the product of those
-    of the two directions, divided by that of the word itself to the power of 0.75 and normalised over the
-    vocabulary. Only words of the vocabulary are predicted, without <S>, </S> and <UNK>.
+    possible next words, elsewhere substitutes. Only words of the vocabulary are predicted, without <S>, </S>
+    and <UNK>.
 
     The surest of several gaps in a line (--gap, --patterns) is filled first, then the next with this word.
-
-    With --raw, SENTENCES is raw text, and lines are its sentences.
     """
     if words is not None and (gap is not None or patterns):
         raise click.UsageError("--words predicts at words of the text; leave out --gap and --patterns")
