@@ -95,7 +95,10 @@ Row = tuple[str, str, str]
 
 
 def render_command(context: click.Context, shared: Sequence[Row], of_train: Sequence[Row]) -> str:
-    """Return the section of a command; it only names `shared` options and, for ``restart``, `of_train`."""
+    """Return the section of a command; it only names what other sections or pages explain.
+
+    These are `shared` options, for ``restart`` those `of_train`, and keys of ``options.json``.
+    """
     command = context.command
     arguments = [
         param for param in command.params if isinstance(param, click.Argument) and param.metavar != ""
@@ -113,13 +116,26 @@ def render_command(context: click.Context, shared: Sequence[Row], of_train: Sequ
     as_train = [
         row for row in rows if row in of_train and row not in shared and context.info_name == _LIKE_TRAIN
     ]
-    if left := [row for row in rows if row not in elsewhere and row not in as_train]:
+    keys = [row for row in rows if row not in elsewhere and row not in as_train and is_key(row)]
+    if left := [row for row in rows if row not in [*elsewhere, *as_train, *keys]]:
         parts.append(options_list(left))
-    for title, explained in (("As for [train](#train)", as_train), ("Shared", elsewhere)):
+    for title, explained in (
+        ("As for [train](#train)", as_train),
+        ("Keys of [options.json](options.md)", keys),
+        ("Shared", elsewhere),
+    ):
         names = [row[0].split()[0].strip("`") for row in explained]
         names = [code(name) + " and its options" * (name == "--ray") for name in names if name not in OF_RAY]
         parts += [f"{title}: {', '.join(names)}.\n"] if names else []
     return "\n".join(parts)
+
+
+def is_key(row: Row) -> bool:
+    """Return whether an option sets the key of its name, with the meaning of the key."""
+    key = parameters(Options).get(row[0].split()[0].strip("`-").replace("-", "_"))
+    return key is not None and row[2].startswith(
+        prose(key.meaning[:1].upper() + key.meaning[1:]).split(". ")[0]
+    )
 
 
 def option_rows_of(context: click.Context) -> list[Row]:

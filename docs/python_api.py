@@ -21,6 +21,13 @@ texts may also be a sequence of paths. Layers and models return tensors of the K
 arguments of Keras as `**kwargs`.
 """
 _COMMAND = "The arguments are the options of [`bilm {name}`](commands.md#{name})"
+_OF_BILM_TF = """
+
+## As in bilm-tf
+
+These have [bilm-tf's names and arguments](migrating.md#names):
+
+"""
 _ERRORS = """
 ## Errors
 
@@ -40,20 +47,19 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
 }
 # Names with one line each.
 OTHERS = (
-    *("Batcher", "BidirectionalLanguageModel", "BidirectionalLMDataset", "dump_bilm_embeddings"),
-    *("dump_token_embeddings", "LanguageModel", "LMDataset", "Options", "Reporter", "RunDirectory"),
-    *("TextPipeline", "TokenBatcher", "UnicodeCharsVocabulary", "use_xla", "Vocabulary", "weight_layers"),
-)
-# Arguments and results of the above, with one line each.
-RECORDS = (
+    *("LanguageModel", "Options", "Reporter", "RunDirectory", "TextPipeline", "use_xla"),
     *("bilm.ray.cluster.Cluster", "bilm.weights.dump.DumpResult", "bilm.runs.reporter.Estimate"),
     *("bilm.embedding.prediction.Prediction", "bilm.text.prepare.Preparation"),
     "bilm.embedding.word_output.WordOccurrence",
 )
+# Names with their calls only.
+OF_BILM_TF = (
+    *("Batcher", "TokenBatcher", "BidirectionalLanguageModel", "weight_layers", "dump_bilm_embeddings"),
+    *("dump_token_embeddings", "Vocabulary", "UnicodeCharsVocabulary", "LMDataset", "BidirectionalLMDataset"),
+)
 # The attributes, properties and methods on the page; other classes show all public ones.
 MEMBERS = {
-    "BidirectionalLanguageModel": ("n_layers", "dim", "reset_states"),
-    "Cluster": ("address", "n_workers", "cpus_per_worker", "gpus_per_worker"),
+    "Cluster": (),
     "DumpResult": ("weight_file", "options_file", "vocabulary_file"),
     "Elmo": (),
     "ElmoEmbedder": (
@@ -61,18 +67,15 @@ MEMBERS = {
         *("embed_sentences", "embed_words", "word_vectors", "embed_file"),
     ),
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),
-    "LMDataset": ("iter_batches", "get_sentence"),
     "LanguageModel": ("call", "losses", "zero_states"),
     "Options": ("from_json", "to_json", "with_values"),
     "Reporter": ("command", "say", "warn", "begin", "step", "heldout", "end", "scored"),
     "RunDirectory": ("path", "options", "open", "vocabulary_file", "create", "latest", "weights"),
     "ScalarMix": (),
     "SentenceVectorizer": (),
-    "UnicodeCharsVocabulary": ("word_to_char_ids", "encode_chars"),
     "WordPredictor": ("from_model", "predict"),
     "Preparation": ("directory", "train", "heldout", "n_words", "coverage", "unknown_share", "unknown"),
     "TextPipeline": ("from_file", "sentences"),
-    "Vocabulary": ("from_words", "word_to_id", "id_to_word", "encode", "decode"),
 }
 # Functions that are also commands, with the arguments that are not options.
 COMMANDS = {
@@ -158,8 +161,9 @@ class Entries:
             parts += [f"\n## {title}\n", *map(self.entry, nodes)]
         parts += [
             "\n## Others\n\n",
-            listed(map(in_a_line, map(find, [*OTHERS, *RECORDS]))),
-            "\n",
+            listed(map(in_a_line, map(find, OTHERS))),
+            _OF_BILM_TF,
+            *(f"- {code(signature_of(find(name)).partition(' -> ')[0])}\n" for name in OF_BILM_TF),
         ]
         return "".join([*parts, _ERRORS, listed(errors()), "\n"])
 

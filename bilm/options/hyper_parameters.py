@@ -238,9 +238,8 @@ class Options(_Checked):
     )
     optimizer: Optimizer = flag(
         Optimizer.ADAGRAD,
-        "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad` and "
-        "`muon` update only the softmax rows of a step; the others, Keras's with their default settings, "
-        "update all rows (`sgd` too only those of a step)",
+        "optimizer; bilm-tf uses adagrad. [Recipes](training.md#recipes) use `muon`. `adagrad`, `muon` and "
+        "`sgd` update only the softmax rows of a step; the others, Keras's with their default settings, all",
     )
     warmup_steps: Count = flag(0, "steps over which the learning rate rises linearly from zero")
     learning_rate_decay: Decay = flag(
@@ -262,8 +261,8 @@ class Options(_Checked):
     )
     passage_tokens: Count = parameter(
         0,
-        "shuffle passages of consecutive lines with about this many tokens, instead of single lines, so that "
-        "the model learns from the lines before; 0 for single lines",
+        "shuffle [passages](recipes.md#passages) of consecutive lines with about this many tokens; 0 for "
+        "single lines",
     )
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     activation_regularization: _Factor = parameter(
@@ -285,8 +284,8 @@ class Options(_Checked):
     )
     softmax_row_init: SoftmaxRowInit = parameter(
         SoftmaxRowInit.RANDOM,
-        "initial softmax rows: `random` as bilm-tf; `cooccurrence` for vectors of length 1, which are alike "
-        "for words with the same neighbours in the corpus. Tied rows (`share_embedding_softmax`) stay random",
+        "initial softmax rows: `random` as bilm-tf; `cooccurrence` to be alike for words with the same "
+        "[neighbours](recipes.md#how-the-softmax-starts) in the corpus. Tied rows stay random",
     )
     softmax_init_scale: _Factor = parameter(
         0.1,
