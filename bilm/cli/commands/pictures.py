@@ -30,10 +30,9 @@ from bilm.io import messages, outputs
 def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
     """Draw the training curves of run directories RUN... in the terminal or to a file.
 
-    The terminal shows heldout and training perplexity of one run, or the heldout perplexity of several, with
-    one letter per run. A file also shows learning rate, gradient norm and tokens per second, and marks the
-    best heldout perplexity. A training perplexity labelled "sampled softmax" is lower than under the full
-    softmax.
+    The terminal shows heldout and training perplexity of one run, or the heldout perplexity of several. A
+    file also shows learning rate, gradient norm and tokens per second. A training perplexity labelled
+    "sampled softmax" is lower than under the full softmax.
     """
     if outfile is not None:
         outputs.check_output(outfile, overwrite, model)

@@ -279,14 +279,10 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     """Train a language model from text.
 
     The hyper-parameters come from --preset or --options; other flags and --set change them. The default
-    preset suits a laptop or a few cores. `--preset original`, the published model, needs a GPU and a large
-    corpus; `--preset tiny` is for trying things out.
+    preset suits a few cores; `original`, the published model, needs a GPU and a large corpus.
 
     When interrupted (Ctrl-C, SIGTERM, SIGUSR1, SIGHUP), the command finishes the step, saves and exits with
     status 75; the same command with --resume continues from there.
-
-    With --ray, the workers of a Ray cluster train together, each on its own batches. All of them must see the
-    files under the same paths.
     """
     from bilm.run_directory.files import CheckpointIndex
     from bilm.runs import train
@@ -321,9 +317,8 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 def restart(**arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401
     """Continue training a model, on the same text or another.
 
-    Starts from a checkpoint of a bilm or bilm-tf run: weights, state of the optimizer, and step. The options
-    of the run apply unless a flag changes them. Dumped weights have no optimizer state, no step and often no
-    softmax, which is then learned from scratch.
+    Starts from a checkpoint of a bilm or bilm-tf run, whose options apply unless a flag changes them, or from
+    dumped weights; without a softmax in them, a new one is learned.
 
     If the text needs another vocabulary, --remap-vocab adapts the model to it, in the new run directory
     --save-to. Words in both vocabularies keep their weights.
