@@ -212,7 +212,7 @@ def choices(argument: click.Argument) -> str:
 
 def default(option: click.Option) -> str:
     """Return the default of an option."""
-    if isinstance(option.show_default, str):
+    if isinstance(option.show_default, str) and option.show_default:
         return (prose if " " in option.show_default else code)(option.show_default)
     chosen = option.to_info_dict()["default"]
     if chosen is False or chosen in (None, ()):

@@ -25,9 +25,7 @@ _OF_BILM_TF = """
 
 ## As in bilm-tf
 
-These have [bilm-tf's names and arguments](migrating.md#names):
-
-"""
+Names and arguments of [bilm-tf](migrating.md#names): """
 _ERRORS = """
 ## Errors
 
@@ -163,7 +161,7 @@ class Entries:
             "\n## Others\n\n",
             listed(map(in_a_line, map(find, OTHERS))),
             _OF_BILM_TF,
-            *(f"- {code(signature_of(find(name)).partition(' -> ')[0])}\n" for name in OF_BILM_TF),
+            f"{', '.join(map(code, OF_BILM_TF))}.\n",
         ]
         return "".join([*parts, _ERRORS, listed(errors()), "\n"])
 

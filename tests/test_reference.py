@@ -72,8 +72,10 @@ def test_shared_options_are_explained_once():
 def test_python_api_is_complete():
     page = PAGES[generate.PYTHON_API]
     exported = [name for name in bilm.__all__ if name != "__version__"]
+    lines, calls = page.partition("\n## Others\n")[2].split("\n## As in bilm-tf\n")
+    others = re.findall(r"^- `(\w+)[`(]", lines, re.MULTILINE)
+    others += re.findall(r"`(\w+)`", calls.partition("\n## ")[0])
     entries = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    others = re.findall(r"^- `(\w+)[`(]", page.partition("\n## Others\n")[2], re.MULTILINE)
     assert sorted(exported) == sorted(name for name in [*entries, *others] if name in exported)
     assert set(re.findall(r"\) -> (\w+)`$", page, re.MULTILINE)) <= {*entries, *others}  # the results
 
