@@ -39,13 +39,12 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         *("prepare", "train", "restart", "bilm.runs.reporter.TrainingResult"),
         *("test", "bilm.runs.reporter.TestResult", "dump_weights"),
     ),
-    "Embed and predict": (
-        *("ElmoEmbedder", "Elmo", "ScalarMix", "SentenceVectorizer", "batch_to_ids", "WordPredictor"),
-    ),
+    "Embed": ("ElmoEmbedder", "Elmo"),
 }
 # Names with one line each.
 OTHERS = (
-    *("LanguageModel", "Options", "Reporter", "RunDirectory", "TextPipeline", "use_xla"),
+    *("batch_to_ids", "SentenceVectorizer", "ScalarMix", "WordPredictor", "LanguageModel", "TextPipeline"),
+    *("Options", "RunDirectory", "Reporter", "use_xla"),
     *("bilm.ray.cluster.Cluster", "bilm.weights.dump.DumpResult", "bilm.runs.reporter.Estimate"),
     *("bilm.embedding.prediction.Prediction", "bilm.text.prepare.Preparation"),
     "bilm.embedding.word_output.WordOccurrence",
@@ -71,7 +70,7 @@ MEMBERS = {
     "RunDirectory": ("path", "options", "open", "vocabulary_file", "create", "latest", "weights"),
     "ScalarMix": (),
     "SentenceVectorizer": (),
-    "WordPredictor": ("from_model", "predict"),
+    "WordPredictor": ("from_model", "predict", "predict_text"),
     "Preparation": ("directory", "train", "heldout", "n_words", "coverage", "unknown_share", "unknown"),
     "TextPipeline": ("from_file", "sentences"),
 }

@@ -144,8 +144,7 @@ def embed(
     the mean or --concat, without words with --pooling.
 
     With --words, OUT has an array for each word (npz) or a row for each occurrence (Parquet), with its line
-    and position; only sentences with such a word are computed. In word2vec's text format a word type has one
-    vector, the mean over its occurrences.
+    and position. In word2vec's text format a word type has one vector, the mean over its occurrences.
 
     With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """

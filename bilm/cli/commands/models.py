@@ -324,8 +324,8 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     --model-dir writes a directory that every command accepts as --model, with a model card for model hubs.
     The card contains the commands that trained the model, with their paths.
 
-    --outfile writes only the weights, and options.json next to them, with the 262 characters of inference.
-    Where options.json belongs to a run or to other weights, the options of NAME.hdf5 go to NAME.options.json.
+    --outfile writes only the weights, and options.json next to them; where that belongs to a run or to other
+    weights, the options of NAME.hdf5 go to NAME.options.json.
     """
     process.import_tensorflow()
     from bilm.runs import dump_weights
