@@ -171,8 +171,6 @@ class Entries:
         if signature := signature_of(node):
             blocks.append(code(signature))
         blocks.append(first_paragraph(node))
-        if parts["Returns"]:
-            blocks.append(f"Returns {docstring_prose(parts['Returns'])}")
         described = () if node.name in _NOT_CONSTRUCTED else items(parts["Args"])
         arguments = self.arguments_of(node, described)
         if node.name in COMMANDS:

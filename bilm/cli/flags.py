@@ -362,9 +362,7 @@ def input_lines(path: Path | str) -> Iterator[str]:
     return lines.read_lines(path)
 
 
-raw = click.option(
-    "--raw", is_flag=True, help="The text is raw: find sentences and words as in the training text."
-)
+raw = click.option("--raw", is_flag=True, help="The text is raw: split it as the training text was.")
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
 
 

@@ -94,8 +94,8 @@ class ElmoEmbedder(ChunkEmbedder):
 
     Args:
         options_file: ``options.json`` of the weights.
-        weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
-            (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
+        weight_file: HDF5 weights, or the state dict (``.th``) or archive (``model.tar.gz``) of an AllenNLP
+            model with an ELMo in it.
         vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
         model: path of a model, instead of the two files, see `from_model`; or the arguments that name it, or
             the opened model.

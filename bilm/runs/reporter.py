@@ -237,8 +237,7 @@ class TestResult:
     Attributes:
         perplexity, forward_perplexity, backward_perplexity: perplexity of both directions together, and of
             each; None for a model without the backward direction.
-        known_perplexity: perplexity of the words in the vocabulary and the ends of sentences. ``<UNK>`` is
-            one very probable word, so a text with more unknown words has a lower perplexity.
+        known_perplexity: perplexity of the words in the vocabulary and the ends of sentences.
         bits_per_character: loss in bits per Unicode character of the text, counting the space or line end
             after each word. An unknown word costs only its ``<UNK>``.
         tokens: targets scored in each direction.
