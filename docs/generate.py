@@ -46,10 +46,8 @@ _TAIL = """
 ## Environment variables
 
 - `TF_CONFIG`: the machines of a [distributed training run](long-runs.md#several-gpus-and-machines).
-- `TMPDIR`: directory for training text from standard input and for decompressed tar archives of models, which
-  are stored until the command ends.
-- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3 (the default). Lower levels show its messages at
-  start-up.
+- `TMPDIR`: directory for training text from standard input and for decompressed tar archives of models.
+- `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3 (the default).
 """
 
 _LIKE_TRAIN = "restart"  # shares the options of `train`
