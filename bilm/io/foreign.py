@@ -51,27 +51,19 @@ _BY_START = {
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
 }
 # The same for a file that is given as text, by its bytes after decompression.
-_PANDOC = "; `pandoc -t plain` makes text of it"
 _NOT_TEXT = {
-    rb"PK\x03\x04.{26}mimetypeapplication/epub": "an EPUB book" + _PANDOC,
-    rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis": "an OpenDocument file" + _PANDOC,
-    rb"PK\x03\x04.{26}(\[Content_Types\]|_rels/|docProps/|word/)": "a Word or other Office document"
-    + _PANDOC,
-    rb"PK[\x03\x05\x07]": "a ZIP archive; `unzip -p` writes out the files in it",
+    rb"PK\x03\x04.{26}(mimetypeapplication/|\[Content_Types\]|_rels/|docProps/|word/)|\{\\rtf": (
+        "a document of a word processor, or a book; `pandoc -t plain` makes text of it"
+    ),
+    rb"PK[\x03\x05\x07]|.{257}ustar(\0|  \0)|7z\xbc\xaf|Rar!\x1a": "an archive; unpack it",
     rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",
-    rb"\{\\rtf": "an RTF document" + _PANDOC,
     rb"\xd0\xcf\x11\xe0": "an old Office document (.doc); `soffice --convert-to txt` makes text of it",
-    rb"AT&TFORM": "a DjVu document; `djvutxt FILE` makes text of it",
-    rb".{257}ustar(\0|  \0)": "a tar archive; `tar xf` unpacks it",
-    rb"BZh[1-9]1AY&SY": "compressed with bzip2; `bunzip2` decompresses it",
-    rb"7z\xbc\xaf": "a 7-Zip archive; `7z x` unpacks it",
-    rb"Rar!\x1a": "a RAR archive; `unrar x` unpacks it",
-    rb"\x1f\x8b|\xfd7zXZ|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
-    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*": "a picture; a program for OCR reads text in it",
+    rb"\x1f\x8b|\xfd7zXZ|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|AT&TFORM": (
+        "a picture; a program for OCR reads text in it"
+    ),
     rb"RIFF.{4}(WAVE|AVI )|ID3[\x02-\x04]|OggS\0|fLaC\0|\0.{3}ftyp": "a recording, not text",
-    rb"PAR1\x15": "a Parquet file; export its column of text as JSON lines",
-    rb"SQLite format 3\0": "an SQLite database; `sqlite3` exports its text",
-    rb"\x89HDF": "an HDF5 file, not text",
+    rb"PAR1\x15|SQLite format 3\0|\x89HDF": "a database; export its text",
     rb"\x7fELF|MZ.\0": "a program, not text",
     rb"version https://git-lfs": _LFS,
     rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",
