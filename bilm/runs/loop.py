@@ -64,8 +64,7 @@ class Training:
         Raises:
             DataError: the text cannot be read, or has changed; the steps before are saved.
             DivergenceError: the training diverged; no later checkpoint is saved.
-            CheckpointError: the run directory cannot be written; or, at the end, a later command could not
-                read it.
+            CheckpointError: the run directory cannot be written.
             LostWorkerError: another worker is gone.
         """
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
@@ -92,8 +91,6 @@ class Training:
             ) from error
         finally:
             reporter.end()
-        if worker.is_chief:
-            directory.RunDirectory.open(run.path).latest(read=False)
         best, reason = state.best, ending.reason or "another worker was asked to"
         return TrainingResult(
             request.save_dir,

@@ -154,7 +154,7 @@ def _opened(
     if interrupted is not None:
         interrupted.check_vocabulary(vocabulary)
     elif writes and not request.in_place:
-        files.require_replaceable(request.path, request.overwrite, vocabulary, inputs)
+        files.require_replaceable(request.path, request.overwrite, inputs)
     return interrupted
 
 

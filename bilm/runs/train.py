@@ -215,7 +215,6 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     """
     fixed, n_words = FIXED[:-1], None  # dumped weights may have no softmax
     if isinstance(source, RunModel):
-        source.warn_of_assumed(values)
         fixed, n_words = FIXED, source.n_predicted
     # The recorded number of tokens is for the text that the run began with; the new text is counted.
     before = dataclasses.replace(source.options, n_tokens_vocab=n_words, n_train_tokens=None)

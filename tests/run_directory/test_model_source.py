@@ -80,15 +80,6 @@ def without(path, *keys):
     return path
 
 
-def test_missing_options_warn(tmp_path, caplog):
-    foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
-    opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
-    assert caplog.records == []
-    opened.warn_of_assumed({"batch_size": 7})
-    (record,) = caplog.records
-    assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
-
-
 def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):
     copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
