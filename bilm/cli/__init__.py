@@ -3,13 +3,12 @@
 import contextlib
 import logging
 import platform
-import sys
 from pathlib import Path
 
 import click
 
 from bilm import __version__
-from bilm.cli.group import LazyGroup, wrapped
+from bilm.cli.group import LazyGroup
 from bilm.io.messages import message_lines
 
 
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes, shortens and wraps, because messages may quote files."""
+    """Escapes and shortens, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return wrapped(message_lines(super().format(record)), sys.stderr)
+        return message_lines(super().format(record))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.cli.group import echo
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.options.parameters import Choice, Parameter, UnicodeForm
@@ -318,19 +317,7 @@ class TextCommand(click.Command):
             if not values and not ctx.resilient_parsing:
                 raise click.BadOptionUsage(name, f"Option '{name}' requires an argument.", ctx)
             words += [f"{name}={value}" for value in values]
-        words += rest
-        try:
-            return super().parse_args(ctx, [*words])
-        except click.MissingParameter as error:
-            given = {normalize(word.partition("=")[0]) for word in words}
-            options = (one for one in self.params if one.required and isinstance(one, click.Option))
-            required = (one for one in options if one.name not in (ctx.default_map or ()))
-            missing = [one for one in required if given.isdisjoint(one.opts)]
-            if len(missing) < 2:
-                raise
-            names = [f"'{one.opts[0]}'" for one in missing]
-            text = f"Missing options {', '.join(names[:-1])} and {names[-1]}."
-            raise click.UsageError(text, ctx) from error
+        return super().parse_args(ctx, [*words, *rest])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Put the arguments before the options, which would take them as values otherwise."""
@@ -370,7 +357,7 @@ def say_end(text: "ModelText") -> None:
     """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
     if text.share:
-        echo(f"{text.n_words:,} words, {text.share}", err=True)
+        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

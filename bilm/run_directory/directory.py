@@ -328,10 +328,6 @@ class RunDirectory:
                 files.remove_run(self.path)
 
 
-FIXED: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
-"""Keys of the options that cannot change when training continues."""
-
-
 class RunModel(distribution.StoredModel):
     """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 

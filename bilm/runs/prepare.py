@@ -77,9 +77,10 @@ def run(
         begun = None if interrupted is None else interrupted.run_state.plan
         if "unicode_form" not in request.settings.values:
             form = options.unicode_form
+            is_new = source is None and request.recipe not in (None, Recipe.BILM_TF)
             if begun is not None:
                 form = begun.options.unicode_form
-            elif source is None and request.recipe not in (None, Recipe.BILM_TF):
+            elif is_new or (old_vocabulary is not None and request.steps is not None):
                 made_by = ModelSteps(steps).pipeline
                 form = vocabulary.form_of_words if made_by is None else made_by.form
             options = dataclasses.replace(options, unicode_form=form)

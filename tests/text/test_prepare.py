@@ -450,11 +450,12 @@ prepare.prepare(sys.argv[2], sys.argv[3])
 def test_train_takes_a_corpus(tmp_path, monkeypatch):
     seen = {}
 
-    def train(**arguments):
-        seen.update(arguments)
+    def begin(request, *_):
+        seen.clear()
+        seen.update(request.arguments)
         raise DataError("enough")
 
-    monkeypatch.setattr("bilm.runs.train.train", train)
+    monkeypatch.setattr("bilm.runs.prepare.run", begin)
     raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
     run("prepare", raw, "--out", corpus)
     command = ("train", "--save-dir", tmp_path / "run")
@@ -465,11 +466,11 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     for config in ([], ["--config", tmp_path / "run.toml"]):
         (tmp_path / "run.toml").write_text('vocab_file = "other"\nmax_steps = 3\n')
         assert refuse(*command, "--corpus", corpus, *config) == "enough"
-        assert seen["corpus"] == corpus and seen["max_steps"] == (3 if config else None)
-        assert not (seen["train_prefix"] or seen["heldout_prefix"] or seen["vocab_file"])
+        assert seen["corpus"] == str(corpus) and seen.get("max_steps") == (3 if config else None)
+        assert seen["vocab_file"] == str(corpus / "vocab.txt")
     (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\n')
     typed = ("--train-prefix", raw / "00.txt", "--vocab-file", corpus / "vocab.txt")
-    assert refuse(*command, "--config", tmp_path / "run.toml", *typed) == "enough" and not seen["corpus"]
+    assert refuse(*command, "--config", tmp_path / "run.toml", *typed) == "enough" and "corpus" not in seen
 
 
 def test_corpus_is_its_files(tmp_path):
@@ -477,8 +478,8 @@ def test_corpus_is_its_files(tmp_path):
     for share, heldout in ((0.3, f"{corpus}/heldout.txt"), (0, None)):
         bilm.prepare([write(tmp_path / "raw", chapters(3))], corpus, heldout=share, overwrite=True)
         own = with_corpus({"corpus": corpus, "seed": 3}, "train")
-        assert (own["train_prefix"], own["vocab_file"]) == (f"{corpus}/train", f"{corpus}/vocab.txt")
-        assert own["heldout_prefix"] == heldout and own["seed"] == 3
+        assert (own["train_prefix"], own["vocab_file"]) == ((f"{corpus}/train",), f"{corpus}/vocab.txt")
+        assert own.get("heldout_prefix") == (heldout and (heldout,)) and own["seed"] == 3
         assert with_corpus(own, "train") == own  # in the workers of a cluster
         assert "vocab_file" not in with_corpus({"corpus": corpus}, "restart")
         assert "vocab_file" in with_corpus({"corpus": corpus, "remap_vocab": True}, "restart")
