@@ -222,11 +222,10 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values = {name: values[name] for name in values.keys() & {*_IN_FILE} if values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         unknown = file.unknown
-        if isinstance(options := values.get("options"), dict):
-            if writer != WRITER:
-                known, others = Options.parse(options)
-                options, unknown = known.to_json(), [*unknown, *(f"options.{key}" for key in others)]
-            values["options"] = options | {"n_tokens_vocab": None}  # as in `choose_options`
+        if isinstance(values.get("options"), dict):
+            known, others = Options.parse(values["options"], refuse_unknown=writer == WRITER)
+            values["options"] = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
+            unknown += [f"options.{key}" for key in others]
         warn_of_unknown(path, unknown, writer)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error
