@@ -1,8 +1,7 @@
 """``train`` and ``test`` with bilm-tf's arguments, for scripts that import them from ``bilm.training``."""
 
-import inspect
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from bilm.runs.settings import FIXED
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 _LOG = logging.getLogger(__name__)
+_OURS = (LMDataset, BidirectionalLMDataset, Vocabulary, UnicodeCharsVocabulary)
 
 
 @checked
@@ -103,11 +103,12 @@ def _text(data: LMDataset, argument: str, is_test: bool, options: Mapping[str, A
         raise ArgumentError(f"`data`: must be made with test={is_test}, and not reversed")
     if data.vocab.filename is None:
         raise ArgumentError("`data`: its vocabulary has no file; make it with load_vocab")
-    if changed := [*_overridden(data), *_overridden(data.vocab)]:
-        raise ArgumentError(
-            f"`data`: {', '.join(changed)} changes how text is read, and bilm reads the files itself; write "
-            "the changed text to a file, and give that to BidirectionalLMDataset"
-        )
+    for reader in (data, data.vocab):
+        if type(reader) not in _OURS:
+            raise ArgumentError(
+                f"`data`: {type(reader).__name__} may change how text is read, and bilm reads the files "
+                "itself; write the changed text to a file, and give that to BidirectionalLMDataset"
+            )
     known, _ = Options.parse(options)
     if known.bidirectional and not isinstance(data, BidirectionalLMDataset):
         raise ArgumentError("`data`: `options` are bidirectional; make it with BidirectionalLMDataset")
@@ -118,28 +119,6 @@ def _text(data: LMDataset, argument: str, is_test: bool, options: Mapping[str, A
             f"max_characters_per_token {width}; make it with load_vocab(FILE, {width})"
         )
     return {argument: data.filepattern, "vocab_file": data.vocab.filename}
-
-
-_OURS = (LMDataset, BidirectionalLMDataset, Vocabulary, UnicodeCharsVocabulary)
-_OF_BILM_TF = (
-    "_load_shard",
-    "_load_random_shard",
-    "_choose_random_shard",
-    "_convert_word_to_char_ids",
-    "_data_forward",
-    "_data_reverse",
-)  # its classes' own methods and datasets
-
-
-def _overridden(reader: LMDataset | Vocabulary) -> Iterator[str]:
-    """Yield the names of methods that an object, its class or a script has put in place of ours."""
-    ours = next(base for base in type(reader).__mro__ if base in _OURS)
-    methods = [name for name in dir(ours) if name[:2] != "__" and callable(getattr(ours, name))]
-    for name in (*methods, *_OF_BILM_TF):
-        method = inspect.getattr_static(reader, name, None)
-        module = getattr(getattr(method, "__func__", method), "__module__", None) or ""
-        if method is not None and module.split(".")[0] != "bilm":
-            yield f"{type(reader).__name__}.{name}"
 
 
 def _checkpoint(file: PathLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
