@@ -249,7 +249,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
         (["--language", "English!"], "--language: 'English!' is not the code of a language"),
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
-        (["--form", "NFX"], "'NFX' is not one of"),
+        (["--form", "NFX"], "is 'NFX', not one of"),
         (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),
     ],
 )
