@@ -328,14 +328,12 @@ def input_lines(path: Path | str) -> Iterator[str]:
     """Yield the lines of a file, or of standard input for ``-``.
 
     Raises:
-        DataError: there is no such file; the message says how to give a sentence if the path looks like one.
+        DataError: there is no such file.
     """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
     if not os.path.exists(path):
-        is_sentence = len(str(path).split()) > 1
-        hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
-        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
+        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}")
     return lines.read_lines(path)
 
 

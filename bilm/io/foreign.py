@@ -12,30 +12,22 @@ from pathlib import Path, PurePosixPath
 from bilm.errors import BilmError
 from bilm.io.zip_archive import ZIP_MAGIC
 
-_PUBLISHED = "models that bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 _ALLENNLP = (
     "an AllenNLP model without the biLM's options; put the file that options_file in its config.json names "
     "beside it, as options.json, or give both as `options_file` and `weight_file`"
 )
 _PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it, given as `weight_file` or `model`"
-_MANY_LANGS = (
-    f"a model of ELMoForManyLangs, a different network, which the package of that name reads; {_PUBLISHED}"
+_OTHER = (
+    "a model of another kind, such as a SavedModel, a transformer or one of ELMoForManyLangs; models that "
+    "bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 )
-_TF_HUB = (
-    "a module of TF-Hub, which tensorflow_hub reads; give AllenNLP's ELMo instead, which is published as "
-    "options.json with HDF5 weights"
-)
-_TRANSFORMER = f"a transformer for Hugging Face's package transformers, not an ELMo; {_PUBLISHED}"
 _LFS = "a pointer of Git LFS to the file; `git lfs pull` fetches it"
-_EXPORTED = "a SavedModel or a Keras model, made from a run or from weights; give these instead"
 
 # Pattern of file names -> description of a directory or archive with such a file; the first match decides.
 _BY_NAME = {
     r"weights\.th": _ALLENNLP,
-    r"(encoder|token_embedder)\.pkl": _MANY_LANGS,
-    r"tfhub_module\.pb": _TF_HUB,
-    r"saved_model\.pb|model\.weights\.h5": _EXPORTED,
-    r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _TRANSFORMER,
+    r"(encoder|token_embedder)\.pkl|tfhub_module\.pb|saved_model\.pb|model\.weights\.h5": _OTHER,
+    r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _OTHER,
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
 TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst")
@@ -46,7 +38,7 @@ _BY_START = {
     rb".{257}ustar(\0|  \0)": _ARCHIVE.format("tar"),
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
     rb"\x80[\x02-\x05]": "a Python pickle, which bilm does not read; give weights and their options.json",
-    rb".{7}\0\{\"": _TRANSFORMER.replace("a transformer", "a file of safetensors, usually of a transformer"),
+    rb".{7}\0\{\"": _OTHER,  # safetensors
     rb"version https://git-lfs": _LFS,
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
 }

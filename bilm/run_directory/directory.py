@@ -19,6 +19,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
+from bilm.io.json_objects import Count
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -422,6 +423,12 @@ class RunModel(distribution.StoredModel):
             VocabularyError: the vocabularies differ.
         """
         self.run.check_vocabulary(vocabulary)
+
+    @property
+    def log_bytes(self) -> int:
+        """Length of ``metrics.jsonl`` in bytes at the time of the checkpoint."""
+        record = state.recorded(self.checkpoint)
+        return 0 if record is None else record.take("log_bytes", Count, 0)
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""

@@ -108,6 +108,11 @@ class CheckpointIndex:
                 file.unlink(missing_ok=True)
 
 
+def is_run(path: Path) -> bool:
+    """Return true for a run directory: one with the mark of bilm, or with checkpoints."""
+    return (path / run_files.MARK_FILE).exists() or CheckpointIndex(path).exists()
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Create and lock a run directory; an empty directory is removed at the end.
@@ -263,8 +268,8 @@ def read_run_options(path: Path) -> OptionsFile:
     read = read_options(file)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(
-            f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "
-            "or restore the options that the run was trained with"
+            f"{path}: not a run directory: its options.json goes with dumped weights; give their file as "
+            "`model`, or restore the options that the run was trained with"
         )
     of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
     return read._replace(options=read.options.with_values(of_bilm_tf))

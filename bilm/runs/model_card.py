@@ -9,9 +9,7 @@ from itertools import islice
 from bilm import __version__
 from bilm.io.messages import printable
 from bilm.io.run_files import CALLS_FILE, METRICS_FILE
-from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import Metrics, read_calls, read_metrics
-from bilm.run_directory.state import recorded
 from bilm.text.settings import Split
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.distribution import StoredModel
@@ -76,7 +74,7 @@ sentence vectors that depend on the sentence.
 | language | {about["language"] or "not stated"} |
 | licence | {about["license"] or "not stated"} |
 | parameters | {n_parameters:,}, {"with" if with_softmax else "without"} the softmax |
-| words | {len(words):,}, in `vocab.txt`{_unknown(stored)} |
+| words | {len(words):,}, in `vocab.txt` |
 | text | {_tokeniser(stored)} |
 | normal form | {"words as they are" if options.unicode_form is None else f"Unicode {options.unicode_form}"} |
 | input | {"words" if options.char_cnn is None else "characters"} |
@@ -129,15 +127,6 @@ def _tokeniser(stored: StoredModel) -> str:
         return "words separated by spaces, tokenised as the training text was"
     found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")
     return f"{found}, language {steps.language}; `text.json` has the steps from raw text"
-
-
-def _unknown(stored: StoredModel) -> str:
-    record = recorded(stored.checkpoint) if isinstance(stored, RunModel) else None
-    if record is None:
-        return ""
-    text = record.section("settings").section("train_prefix")
-    n_words, n_oov = (text.take(name, int, 0) for name in ("n_words", "n_oov"))
-    return f"; {n_oov / n_words:.2%} of the training text are others" if n_words else ""
 
 
 def _amount(metrics: Metrics, step: int | None) -> str:

@@ -241,7 +241,7 @@ def test_call_of_another_program_is_refused(command, message):
         (f"train {TEXT} --save-dir r --config options.json", "a model; give the file as --options"),
         (f"train {TEXT} --save-dir r --options run.toml", "a command; give the file as --config"),
         (f"train --train-prefix {VOCAB} --vocab-file {TRAIN} --save-dir r", "on a line: is it a text?"),
-        (f"train --train-prefix 'a*' --vocab-file {VOCAB} --save-dir r", "(the quotes are part of it)"),
+        (f"train --train-prefix 'a*' --vocab-file {VOCAB} --save-dir r", "no file matches 'a*'"),
     ],
 )
 def test_wrong_file_is_told(command, message, trained, monkeypatch, tmp_path):

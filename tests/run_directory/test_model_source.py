@@ -35,8 +35,6 @@ def test_inference_options_make_no_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
-    (run / "model.hdf5").write_bytes(WEIGHTS.read_bytes())
-    assert type(open_model(run)) is StoredModel
 
 
 def test_training_options_beside_weights_make_no_run(tmp_path):
@@ -44,6 +42,8 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(open_model(folder)) is StoredModel
     (folder / "model.hdf5").unlink()
+    assert refused(folder).startswith(": not a model: no file of weights among")
+    (folder / "bilm-run.json").write_text("{}")
     assert refused(folder) == ": no checkpoint yet"
 
 

@@ -67,7 +67,7 @@ def test_card_describes_run(place):
         "language": "no",
         "licence": "cc-by-4.0",
         "parameters": f"{facts['parameters']:,}, without the softmax",
-        "words": "73, in `vocab.txt`; 4.57% of the training text are others",
+        "words": "73, in `vocab.txt`",
         "text": "words separated by spaces, tokenised as the training text was",
         "normal form": "Unicode NFC",
         "input": "characters",
