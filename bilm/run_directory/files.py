@@ -115,15 +115,13 @@ def is_run(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Create and lock a run directory; an empty directory is removed at the end.
+    """Create and lock a run directory, which is removed at the end if it is empty.
 
     Raises:
         CheckpointError: another process writes there, or the directory cannot be written.
     """
-    made = [place for place in (path, *path.parents) if not place.exists()]
     with contextlib.ExitStack() as held:
-        for place in reversed(made):
-            held.callback(_remove_if_empty, place)
+        held.callback(_remove_if_empty, path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))

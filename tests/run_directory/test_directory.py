@@ -262,14 +262,12 @@ def test_writing_excludes_other_processes(tmp_path):
             pass
         assert f"{path}: host " in str(caught.value)
         assert f"process {os.getpid()} is training in it" in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "deep").iterdir()) == []
 
 
-def test_writing_keeps_existing_directories(tmp_path):
-    with writing(tmp_path / "a" / "b"):
-        (tmp_path / "a" / "notes.txt").touch()
+def test_writing_keeps_directory_with_files(tmp_path):
     with writing(tmp_path / "a"):
-        pass
+        (tmp_path / "a" / "notes.txt").touch()
     assert sorted(snapshot(tmp_path)) == ["a", "a/notes.txt"]
 
 
