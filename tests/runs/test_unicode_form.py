@@ -10,6 +10,7 @@ import tensorflow as tf
 import bilm
 from bilm import ElmoEmbedder, SentenceVectorizer, WordPredictor, batch_to_ids
 from bilm.data.batcher import Batcher
+from bilm.errors import VocabularyError
 from bilm.text.prepare import prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.helpers import TRAIN, combined_perplexity, run, small_options
@@ -60,8 +61,12 @@ def test_model_takes_form_of_its_new_corpus(accented, tmp_path, form):
     assert run.options.unicode_form == form
     assert bilm.test(tmp_path / "raw.txt", tmp_path / "run").oov_rate == 0
     arguments = {"corpus": tmp_path / "corpus", "save_to": tmp_path / "carried", "remap_vocab": True}
-    bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
-    assert bilm.RunDirectory.open(tmp_path / "carried").options.unicode_form == form
+    if form == "NFD":
+        with pytest.raises(VocabularyError, match="'été', id 4, is not in NFC"):
+            bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
+    else:
+        bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
+        assert bilm.RunDirectory.open(tmp_path / "carried").options.unicode_form == form
 
 
 def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):
