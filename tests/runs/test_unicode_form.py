@@ -62,7 +62,7 @@ def test_model_takes_form_of_its_new_corpus(accented, tmp_path, form):
     assert bilm.test(tmp_path / "raw.txt", tmp_path / "run").oov_rate == 0
     arguments = {"corpus": tmp_path / "corpus", "save_to": tmp_path / "carried", "remap_vocab": True}
     if form == "NFD":
-        with pytest.raises(VocabularyError, match="'été', id 4, is not in NFC"):
+        with pytest.raises(VocabularyError, match="id 4, is not in NFC"):
             bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
     else:
         bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
