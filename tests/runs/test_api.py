@@ -325,17 +325,6 @@ def test_bilm_tf_test_gives_its_perplexity(capsys):
     assert f"AVERAGE PERPLEXITY = {perplexity}" in capsys.readouterr().err
 
 
-class Told(LMDataset):
-    """A dataset that reads as ours does."""
-
-    def __init__(self, *arguments, **settings):
-        super().__init__(*arguments, **settings)
-        self.purpose = "training"
-
-    def describe(self):
-        return self.purpose
-
-
 def test_bilm_tf_restart_takes_n_train_tokens(trained, tmp_path):
     """Also where it is that of the run."""
     path = shutil.copytree(trained, tmp_path / "run")
@@ -343,7 +332,7 @@ def test_bilm_tf_restart_takes_n_train_tokens(trained, tmp_path):
     (path / "options.json").write_text(json.dumps(written))
     options, checkpoint = load_options_latest_checkpoint(path)
     assert options["n_train_tokens"] == 120
-    result = train(options, Told(TRAIN, load_vocab(VOCAB)), 1, path, path, checkpoint)
+    result = train(options, LMDataset(TRAIN, load_vocab(VOCAB)), 1, path, path, checkpoint)
     assert result.step == 22  # 2 before, and 120 tokens in batches of 6
 
 
