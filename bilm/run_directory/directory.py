@@ -19,7 +19,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
-from bilm.io.json_objects import Count
+from bilm.io.json_objects import Count, whole_lines
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -426,9 +426,9 @@ class RunModel(distribution.StoredModel):
 
     @property
     def log_bytes(self) -> int:
-        """Length of ``metrics.jsonl`` in bytes at the time of the checkpoint."""
-        record = state.recorded(self.checkpoint)
-        return 0 if record is None else record.take("log_bytes", Count, 0)
+        """Length of ``metrics.jsonl`` in bytes at the time of the checkpoint; without a record, as it is."""
+        whole, record = whole_lines(self.path / run_files.METRICS_FILE), state.recorded(self.checkpoint)
+        return whole if record is None else record.take("log_bytes", Count, whole)
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
