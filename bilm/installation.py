@@ -23,8 +23,19 @@ def other_distribution(package: Path = _PACKAGE) -> str | None:
     Args:
         package: the directory of this package.
     """
-    folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
+    try:
+        folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
+    except OSError:
+        return None
     return None if not folders else " ".join(folders[0].stem.split("-")[:2])
+
+
+def conflict(package: Path = _PACKAGE) -> str | None:
+    """Return a message, with the remedy, if another distribution shares the directory; otherwise None."""
+    other = other_distribution(package)
+    if other is None:
+        return None
+    return f"the package {other} is installed in the same folder as bilm-tf2, {package}: {_REMEDY}"
 
 
 def damage(package: Path = _PACKAGE) -> str | None:

@@ -10,7 +10,7 @@ import click
 import pytest
 
 import bilm
-from bilm.installation import damage, other_distribution
+from bilm.installation import conflict, damage, other_distribution
 from tests.helpers import ROOT, python
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -71,6 +71,7 @@ def test_source_archive_has_files_of_checks():
 
 PACKAGE = Path(bilm.__file__).resolve().parent
 OLD = "bilm 0.1.post5"
+REMEDY = "run `pip uninstall bilm`, then install bilm-tf2 again"
 
 # What the old distribution has for bilm/__init__.py, without the classes that need TensorFlow 1.
 OLD_INIT = "\nfrom .data import Batcher, TokenBatcher\n"
@@ -93,9 +94,18 @@ def test_old_distribution_is_found(tmp_path, name):
     assert damage() is None and other_distribution(tmp_path / "bilm") is None
     (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
     (tmp_path / "bilm.egg-info").mkdir()  # of a development install of ours
-    assert other_distribution(tmp_path / "bilm") is None
+    assert conflict(tmp_path / "bilm") is None
     (tmp_path / name).mkdir()
     assert other_distribution(tmp_path / "bilm") == OLD
+    assert REMEDY in (conflict(tmp_path / "bilm") or "")
+
+
+def test_command_warns_of_old_distribution(site):
+    (site / "bilm-0.1.post5.dist-info").mkdir()
+    done = run_in(site, "-m", "bilm", "--version")
+    assert done.returncode == 0 and done.stdout.startswith(f"bilm, version {bilm.__version__}\n")
+    assert done.stderr.startswith(f"Warning: the package {OLD} is installed in the same folder as bilm-tf2, ")
+    assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
 
 
 def test_replaced_files_end_command(site):

@@ -3,12 +3,13 @@
 import contextlib
 import logging
 import platform
+import sys
 from pathlib import Path
 
 import click
 
 from bilm import __version__
-from bilm.cli.group import LazyGroup
+from bilm.cli.group import LazyGroup, wrapped
 from bilm.io.messages import message_lines
 
 
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes and shortens, because messages may quote files."""
+    """Escapes, shortens and wraps, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return message_lines(super().format(record))
+        return wrapped(message_lines(super().format(record)), sys.stderr)

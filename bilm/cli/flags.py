@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
+from bilm.cli.group import echo
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.options.parameters import Choice, Parameter, UnicodeForm
@@ -307,7 +308,19 @@ class TextCommand(click.Command):
             if not values and not ctx.resilient_parsing:
                 raise click.BadOptionUsage(name, f"Option '{name}' requires an argument.", ctx)
             words += [f"{name}={value}" for value in values]
-        return super().parse_args(ctx, [*words, *rest])
+        words += rest
+        try:
+            return super().parse_args(ctx, [*words])
+        except click.MissingParameter as error:
+            given = {normalize(word.partition("=")[0]) for word in words}
+            options = (one for one in self.params if one.required and isinstance(one, click.Option))
+            required = (one for one in options if one.name not in (ctx.default_map or ()))
+            missing = [one for one in required if given.isdisjoint(one.opts)]
+            if len(missing) < 2:
+                raise
+            names = [f"'{one.opts[0]}'" for one in missing]
+            text = f"Missing options {', '.join(names[:-1])} and {names[-1]}."
+            raise click.UsageError(text, ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Put the arguments before the options, which would take them as values otherwise."""
@@ -328,12 +341,14 @@ def input_lines(path: Path | str) -> Iterator[str]:
     """Yield the lines of a file, or of standard input for ``-``.
 
     Raises:
-        DataError: there is no such file.
+        DataError: there is no such file; the message says how to give a sentence if the path looks like one.
     """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
     if not os.path.exists(path):
-        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}")
+        is_sentence = len(str(path).split()) > 1
+        hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
+        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
     return lines.read_lines(path)
 
 
@@ -345,7 +360,7 @@ def say_end(text: "ModelText") -> None:
     """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
     if text.share:
-        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
+        echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

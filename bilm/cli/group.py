@@ -9,11 +9,13 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -26,6 +28,24 @@ TRACEBACK = "BILM_TRACEBACK"
 
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
+
+# What users of other programs type, and the name here.
+_COMMANDS = {
+    **dict.fromkeys(("continue", "finetune", "fine-tune", "resume"), "restart"),
+    **dict.fromkeys(("eval", "evaluate", "perplexity"), "test"),
+    **dict.fromkeys(("dump", "save", "weights"), "dump-weights"),
+    **dict.fromkeys(("elmo", "encode", "vectors"), "embed"),
+    **dict.fromkeys(("preprocess", "tokenise", "tokenize"), "prepare"),
+}
+_OPTIONS = {
+    **dict.fromkeys(("--epochs", "--num-epochs"), "--n-epochs"),
+    **dict.fromkeys(("--dev", "--valid", "--validation"), "--heldout-prefix"),
+    **dict.fromkeys(("--data", "--text", "--train"), "--train-prefix"),
+    **dict.fromkeys(("--dir", "--model", "--out", "--output"), "--save-dir"),
+    "--bs": "--batch-size",
+    "--lr": "--learning-rate",
+    "--vocab": "--vocab-file",
+}
 
 
 class LazyGroup(click.Group):
@@ -65,6 +85,14 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or suggest one."""
+        if (other := _COMMANDS.get(args[0])) and args[0] not in self.table:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{other}'?")
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the table, not sorted."""
         return list(self.table)
@@ -94,6 +122,20 @@ def with_flags(message: str) -> str:
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
 
 
+def echo(line: str, err: bool = False) -> None:
+    """Print a line, to standard error if `err`; for a terminal it is wrapped between words."""
+    click.echo(wrapped(line, sys.stderr if err else sys.stdout), err=err)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return text with line breaks between words where a line is too long for the terminal `stream`."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    settings: Any = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(part, width, **settings) for part in text.split("\n"))
+
+
 @contextmanager
 def _short_errors() -> Iterator[None]:
     """Convert all errors but bugs to a short `click.ClickException`."""
@@ -101,6 +143,8 @@ def _short_errors() -> Iterator[None]:
         yield
     except click.ClickException as error:
         error.message = message_lines(error.message)  # type: ignore[misc]
+        if isinstance(error, click.NoSuchOption) and (hint := _hint(error)):
+            raise click.UsageError(f"{error.message} {hint}", error.ctx) from error
         raise
     except Exception as error:
         message = _message(error)
@@ -109,6 +153,15 @@ def _short_errors() -> Iterator[None]:
         if isinstance(error, ArgumentError):
             raise click.UsageError(message_lines(message)) from error
         raise click.ClickException(message_lines(message)) from error
+
+
+def _hint(error: click.NoSuchOption) -> str | None:
+    """Return a question for the option of the command that has another name in other programs."""
+    options = {name for option in error.ctx.command.params for name in option.opts} if error.ctx else set()
+    if (other := _OPTIONS.get(error.option_name)) not in options:
+        return None
+    is_model = error.option_name == "--model"
+    return f"Did you mean '{other}'?" + (" (`bilm restart` continues a model)" if is_model else "")
 
 
 def _message(error: Exception) -> str | None:
@@ -122,8 +175,10 @@ def _message(error: Exception) -> str | None:
         )
     if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
         # EPIPE is a closed pipe, handled by click; EBADF is a bug.
-        file = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        return file + reason(error)
+        if error.filename is not None:
+            return f"{os.fsdecode(error.filename)}: {reason(error)}"
+        is_lost = error.errno == errno.ENOENT  # without a file name: the current directory
+        return "the current directory no longer exists; change to another one" if is_lost else reason(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return f"{error.object!r:.80}: is not UTF-8; TensorFlow needs file names in UTF-8"
     if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):

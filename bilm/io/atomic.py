@@ -178,39 +178,40 @@ class Staging:
                 f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
             ) from error
 
-    def require_unchanged(self) -> None:
-        """Check that only what was there when the work began would be replaced.
+    @property
+    def is_published(self) -> bool:
+        """Return whether the new output has its name."""
+        is_linked = os.path.exists(self.new) and os.path.exists(self.target)
+        return os.path.samefile(self.new, self.target) if is_linked else not os.path.lexists(self.new)
+
+    def publish(self, keep_old: bool = False) -> None:
+        """Rename the new output to its target.
+
+        Only what was there when the work began is replaced. A directory cannot be replaced in one step, so an
+        old one is first moved aside. If the rename fails it is moved back when the directory is cleared;
+        after a kill, by the next writer.
+
+        Args:
+            keep_old: move an old file aside too, so that it can be restored.
 
         Raises:
             DataError: another output has appeared under the name, or the old one may not be replaced.
+            OSError: from the file system.
         """
         if self._replaces:
             self._check()
-        elif outputs.is_there(self.target):
-            raise DataError(f"{self.target}: appeared during the work and stays as it is")
-
-    def publish(self) -> None:
-        """Rename the new output to its target.
-
-        A directory cannot be replaced in one step, so an old one is first moved aside. If the rename fails it
-        is moved back when the directory is cleared; after a kill, by the next writer.
-
-        Raises:
-            OSError: from the file system.
-        """
-        if self._replaces and self.target.is_dir():
-            os.rename(self.target, self._old)
-        try:
+            if keep_old or self.target.is_dir():
+                with suppress(FileNotFoundError):
+                    os.rename(self.target, self._old)
             os.replace(self.new, self.target)
-        except OSError as error:  # the caller names only one output
-            raise OSError(error.errno, f"{self.target}: {error.strerror}") from error
+        elif not _rename(self.new, self.target):
+            raise DataError(f"{self.target}: appeared during the work and stays as it is")
 
     def put_aside(self) -> Path:
         """Rename the new output to ``NAME.new-N``, with the first free N, and return this path."""
+        source = self.target if self.is_published else self.new
         names = (self.target.with_name(f"{self.target.name}.new-{number}") for number in itertools.count(1))
-        path = next(name for name in names if not os.path.lexists(name))
-        os.rename(self.new, path)
-        return path
+        return next(name for name in names if _rename(source, name))
 
     def _clear(self) -> None:
         """Restore an old output whose target is missing, then remove the rest."""
@@ -239,6 +240,19 @@ class Staging:
             raise
 
 
+def _rename(source: Path, target: Path) -> bool:
+    """Rename a file or directory; return whether the name was free."""
+    try:
+        # The rename of a directory replaces an empty directory at most.
+        (os.rename if source.is_dir() else os.link)(source, target)
+    except OSError:
+        if os.path.lexists(target):
+            return False
+        os.replace(source, target)  # a file system without hard links
+    source.unlink(missing_ok=True)
+    return True
+
+
 @contextmanager
 def writing(
     *paths: PathLike,
@@ -249,9 +263,9 @@ def writing(
 ) -> Iterator[list[Path]]:
     """Hold outputs from the start of the work on them, and give them their names if it succeeds.
 
-    Yields temporary files, or directories, which are flushed to the disk and renamed. If the block fails,
-    they are removed and the outputs are unchanged. What was not there at the start is not replaced: then the
-    results stay beside the outputs, as ``NAME.new-1``. An output whose temporary file the
+    Yields temporary files, or directories, which are flushed to the disk and renamed: all or none. If the
+    block fails, they are removed and the outputs are unchanged. What was not there at the start is never
+    replaced: then the results stay beside the outputs, as ``NAME.new-1``. An output whose temporary file the
     block removes stays as it is. For a symlink, its target is replaced, not the link.
 
     Args:
@@ -275,14 +289,14 @@ def writing(
             stagings[-1].hold()
             (stagings[-1].new.touch if kind.is_ours is None else stagings[-1].new.mkdir)()
         yield [staging.new for staging in stagings]
-        conflict = _publish([staging for staging in stagings if os.path.lexists(staging.new)])
+        conflict = _publish([staging for staging in stagings if not staging.is_published])
         finish()
         if conflict is not None:
             raise conflict
 
 
 def _publish(stagings: list[Staging]) -> DataError | None:
-    """Publish all outputs, or put all aside if one has appeared meanwhile.
+    """Publish all outputs, put all aside if one has appeared meanwhile, or leave all unpublished.
 
     Returns:
         The error that says where the results are, if they were put aside.
@@ -292,13 +306,21 @@ def _publish(stagings: list[Staging]) -> DataError | None:
             sync(path)
     try:
         for staging in stagings:
-            staging.require_unchanged()
+            try:
+                staging.publish(keep_old=staging is not stagings[-1])
+            except OSError as error:  # the caller names only one output
+                raise OSError(error.errno, f"{staging.target}: {error.strerror}") from error
+        for staging in stagings:
+            sync(staging.target.parent)
     except DataError as error:
         results = ", ".join(str(staging.put_aside()) for staging in stagings)
         return DataError(f"{error}; the result is in {results}")
-    for staging in stagings:
-        staging.publish()
-        sync(staging.target.parent)
+    except BaseException:
+        if not stagings[-1].is_published:
+            for staging in stagings:
+                if staging.is_published:
+                    staging.target.unlink()  # the removal of its directory restores the old one
+        raise
     return None
 
 

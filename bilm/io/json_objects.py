@@ -1,6 +1,7 @@
 """JSON: decoding, reading objects into dataclasses with all problems collected, comparing, JSON Lines."""
 
 import dataclasses
+import difflib
 import enum
 import functools
 import io
@@ -8,7 +9,7 @@ import json
 import logging
 import operator
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -30,7 +31,9 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
-_MOST_UNKNOWN = 20  # unknown keys that a message names
+_LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
+_LONGEST_KEY = 80  # characters; all keys of the options are shorter
+_MOST_UNKNOWN = 20  # unknown keys of an object that a message names
 
 
 def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
@@ -166,11 +169,23 @@ class JsonObject:
     @property
     def unknown(self) -> list[str]:
         """Dotted names of the keys that were not read, also in nested objects."""
-        return [inner.path(key) for inner in self._objects for key in inner.values if key not in inner.taken]
+        return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
-    def refuse_unknown(self) -> None:
-        """Add a problem for each key that was not read."""
-        self.problems += [f"{key!r:.80}: unrecognised option" for key in self.unknown[:_MOST_UNKNOWN]]
+    def refuse_unknown(self, arguments: Collection[str] = ()) -> None:
+        """Add a problem for each key that was not read.
+
+        Args:
+            arguments: names of arguments, which belong elsewhere.
+        """
+        for inner in self._objects:
+            for key in inner._untaken()[:_MOST_UNKNOWN]:
+                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
+                hint = f", did you mean {inner.path(close[0])}?" if close else ""
+                hint = f"; give the argument `{key}` instead" if key in arguments else hint
+                self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
+
+    def _untaken(self) -> list[str]:
+        return [key for key in self.values if key not in self.taken]
 
     def _convert(self, name: str, value: object, annotation: Any) -> Any:  # noqa: ANN401
         """Convert a value to the type of an annotation; add a problem and return None if it does not fit."""

@@ -161,7 +161,12 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]
         if not files:
-            raise DataError(f"no file matches {pattern} (a pattern is a file, a directory or a glob)")
+            hint = (
+                "the quotes are part of it"
+                if set("'\"") & set(pattern)
+                else "a pattern is a file, a directory or a glob"
+            )
+            raise DataError(f"no file matches {pattern} ({hint})")
         found |= dict.fromkeys(sorted(files))
     if not found:
         raise DataError("no input files were given")
@@ -198,7 +203,8 @@ def input_files(patterns: Sequence[str], stream: BinaryIO | None = None) -> Iter
 
     Such inputs are ``-``, which stands for standard input, and pipes: a shell's ``<(zcat text.gz)``,
     ``/dev/stdin``, a FIFO. The bytes are copied unchanged, compressed or not, to a temporary directory
-    (environment variable ``TMPDIR``) that is removed when the context ends. (A file called ``-`` is ``./-``.)
+    (environment variable ``TMPDIR``) that is removed when the context ends; on Linux the copies disappear
+    even if the process is killed. (A file called ``-`` is ``./-``.)
 
     Args:
         patterns: as for `find_files`; ``-`` at most once.
@@ -253,6 +259,12 @@ def spooled(blocks: Iterable[bytes], name: str, place: str) -> Iterator[Path]:
             directory = stack.enter_context(tempfile.TemporaryDirectory(_SUFFIX, "bilm-"))
             path = Path(f"{directory}/={place}")
             path.parent.mkdir(parents=True, exist_ok=True)
+            kept = stack.enter_context(path.open("xb"))
+            # On Linux the file is unlinked and reached through /proc, so that a kill leaves only a link.
+            link = Path(f"/proc/{os.getpid()}/fd/{kept.fileno()}")
+            if link.exists() and link.samefile(path):
+                path.unlink()
+                path.symlink_to(link)
             with path.open("wb") as file:
                 for block in blocks:
                     n_bytes += file.write(block)

@@ -1,6 +1,5 @@
 """Reading members of a tar archive, plain or compressed, without unpacking them."""
 
-import shutil
 import tarfile
 import tempfile
 import weakref
@@ -8,7 +7,9 @@ from pathlib import Path
 
 from bilm.errors import DataError
 from bilm.io import lines, messages
+from bilm.io.zip_archive import most_expanded
 
+_BLOCK_BYTES = 1 << 20
 _DAMAGE = (tarfile.TarError, ValueError, OverflowError, RuntimeError)
 
 
@@ -25,15 +26,17 @@ class TarArchive:
         sizes: sizes of the files in it in bytes, by name; links and devices are left out.
 
     Raises:
-        DataError: the archive cannot be read, or is damaged.
+        DataError: the archive cannot be read, is damaged, or expands to more than a model.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, most = path, most_expanded(path.stat().st_size)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
         weakref.finalize(self, self._file.close)
         with path.open("rb") as file, lines.decompressed(file, str(path)) as stream:
-            shutil.copyfileobj(stream, self._file)
+            while block := stream.read(_BLOCK_BYTES):
+                if self._file.write(block) and self._file.tell() > most:
+                    raise DataError(f"{path}: expands to more than {most:,} bytes; this is not a model")
         self._file.seek(0)
         self._members: dict[str, tarfile.TarInfo] = {}
         failures = messages.os_errors_as(DataError, f"{path}: the tar archive cannot be read", *_DAMAGE)

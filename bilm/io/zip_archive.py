@@ -10,9 +10,20 @@ from pathlib import Path
 from bilm.errors import DataError
 from bilm.io.messages import os_errors_as
 
-ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # an archive, an empty archive
+_ALWAYS = 1 << 26  # bytes, which fit in the memory of every machine
+_MOST_RATIO = 32  # for a text, or for weights with many zeros; deflate reaches 1,032
 
-# Exceptions of zipfile for damaged archives, depending on the place of the damage, and for encrypted ones.
+
+def most_expanded(n_compressed: int) -> int:
+    """Return the maximum size to which compressed bytes may expand; more is not a text or a model."""
+    return max(_ALWAYS, _MOST_RATIO * n_compressed)
+
+
+ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # an archive, an empty archive
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1  # bit in the flags of a member
+
+# Exceptions of zipfile for damaged archives, depending on the place of the damage.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
     *(ValueError, LookupError, OverflowError, RuntimeError),
@@ -20,7 +31,10 @@ _DAMAGE = (
 
 
 class ZipArchive:
-    """A ZIP archive whose members are read one by one; their names are never used as paths.
+    """A ZIP archive whose members are read one by one.
+
+    Declared sizes are limited by the size of the file, see `most_expanded`. Names of members are never used
+    as paths.
 
     Args:
         path: path of the archive.
@@ -51,7 +65,22 @@ class ZipArchive:
         """Return the bytes of a member, after a check of their checksum.
 
         Raises:
-            DataError: the member is damaged or encrypted.
+            DataError: the member is damaged or encrypted, or declares more bytes than it can contain.
         """
+        source = f"{self.path}/{name}"
         with self._opened() as archive:
-            return archive.read(name)
+            member = archive.getinfo(name)
+            if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
+                problem = "is encrypted, or not compressed with deflate"
+                raise DataError(f"{source}: {problem}; unpack the archive and give the folder")
+            packed = min(member.compress_size, self.path.stat().st_size)
+            if member.file_size > most_expanded(packed):
+                raise DataError(
+                    f"{source}: declares that {packed:,} bytes expand to {member.file_size:,}; "
+                    "this is not a model"
+                )
+            with archive.open(member) as stream:
+                data = stream.read(member.file_size)  # never more than declared
+        if len(data) != member.file_size:
+            raise DataError(f"{source}: damaged; it has {len(data):,} bytes instead of {member.file_size:,}")
+        return data

@@ -19,7 +19,6 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
-from bilm.io.json_objects import Count, whole_lines
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -83,8 +82,7 @@ class RunDirectory:
         """
         run = cls(Path(path), options)
         files.require_replaceable(run.path, overwrite, inputs)
-        text = json.dumps(options.to_json(), indent=1) + "\n"
-        wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: text.encode()}
+        wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: run._options_text()}
         wanted |= {} if steps is None else {run_files.TEXT_FILE: steps}
         try:
             with run._written():
@@ -97,6 +95,14 @@ class RunDirectory:
             run.discard_unsaved()
             raise
         return run
+
+    def _options_text(self) -> bytes:
+        return (json.dumps(self.options.to_json(), indent=1) + "\n").encode()
+
+    def _keep_options(self) -> None:
+        """Write ``options.json`` if it was lost."""
+        if not (self.path / run_files.OPTIONS_FILE).exists():
+            self._write(run_files.OPTIONS_FILE, self._options_text())
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which operating system errors become `CheckpointError`."""
@@ -132,7 +138,7 @@ class RunDirectory:
         """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: the vocabularies differ.
+            VocabularyError: the vocabularies differ; the message gives the first difference.
         """
         files.check_vocabulary(self.path, vocabulary)
         distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
@@ -149,6 +155,7 @@ class RunDirectory:
         """
         with self._written():
             files.mark(self.path)
+            self._keep_options()
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     self._write(name, data)
@@ -304,6 +311,7 @@ class RunDirectory:
         """
         prefix = self.index.prefix(step)
         with self._written():
+            self._keep_options()
             variables, extras = model.named_weights(), {**(extras or {}), **optimizer.slots()}
             sums = optimizer.accumulators(variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
@@ -423,12 +431,6 @@ class RunModel(distribution.StoredModel):
             VocabularyError: the vocabularies differ.
         """
         self.run.check_vocabulary(vocabulary)
-
-    @property
-    def log_bytes(self) -> int:
-        """Length of ``metrics.jsonl`` in bytes at the time of the checkpoint; without a record, as it is."""
-        whole, record = whole_lines(self.path / run_files.METRICS_FILE), state.recorded(self.checkpoint)
-        return whole if record is None else record.take("log_bytes", Count, whole)
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""

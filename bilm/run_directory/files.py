@@ -6,6 +6,7 @@ a new run; then all files with such names belong to the run.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, outputs, run_files
 from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
-from bilm.run_directory.records import WRITER
+from bilm.run_directory.records import WRITER, read_calls
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -115,13 +116,15 @@ def is_run(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Create and lock a run directory, which is removed at the end if it is empty.
+    """Create and lock a run directory; an empty directory is removed at the end.
 
     Raises:
         CheckpointError: another process writes there, or the directory cannot be written.
     """
+    made = [place for place in (path, *path.parents) if not place.exists()]
     with contextlib.ExitStack() as held:
-        held.callback(_remove_if_empty, path)
+        for place in reversed(made):
+            held.callback(_remove_if_empty, place)
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
@@ -229,13 +232,23 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     """Check that a vocabulary is the one of the run, if the run has recorded it.
 
     Raises:
-        VocabularyError: the vocabularies differ.
+        VocabularyError: the vocabularies differ; the message gives the first difference.
     """
     text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
         return
+    problem = f"the vocabulary is not the one of the run in {path}"
+    words = (
+        outputs.read_file(path / run_files.VOCABULARY_FILE, VocabularyError)
+        .decode("utf-8", "replace")
+        .split("\n")[:-1]
+    )
+    shown = map(repr, vocabulary.words), map(repr, words)
+    pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
+    line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
+    sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
     raise VocabularyError(
-        f"the vocabulary is not the one of the run in {path}, which is in {run_files.VOCABULARY_FILE} there"
+        f"{problem}: {sizes}first difference at line {line}: {here:.80} instead of {there:.80}"
     )
 
 
@@ -253,17 +266,30 @@ def _sha256(content: bytes) -> str:
 def read_run_options(path: Path) -> OptionsFile:
     """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
+    Where ``options.json`` was lost, they are those of the first call in ``calls.jsonl``; warns of it.
+
     Raises:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
         OptionsError: the options are invalid.
     """
-    file = path / run_files.OPTIONS_FILE
-    if not file.is_file():
-        missing = run_files.part_of_a_run(path) or "no such directory"
-        known = foreign.what_it_is(path) if path.exists() else missing
+    file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
+    if (
+        not file.exists()
+        and calls.is_file()
+        and CheckpointIndex(path).exists()
+        and (made := read_calls(calls))
+    ):
+        _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
+        data = json.dumps(dict(made[0].options)).encode()
+    elif not file.is_file():
+        known = (
+            foreign.what_it_is(path)
+            if path.exists()
+            else run_files.part_of_a_run(path) or "no such directory"
+        )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
-    read = read_options(file)
+    read = read_options(file, data)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(
             f"{path}: not a run directory: its options.json goes with dumped weights; give their file as "

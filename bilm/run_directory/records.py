@@ -157,14 +157,24 @@ class Metrics:
 def read_metrics(path: PathLike) -> Metrics:
     """Read ``metrics.jsonl``; leaves out unknown keys and damaged lines with a warning.
 
+    If a call continued from an earlier checkpoint, its records replace the older ones of the same steps.
+
     Raises:
         DataError: the file cannot be read.
     """
+    train: list[TrainRecord] = []
+    heldout: list[HeldoutRecord] = []
     read, unknown = json_objects.read_json_lines(path, _read_record)
     warn_of_unknown(path, unknown, "another version")
-    train = tuple(record for record in read if isinstance(record, TrainRecord))
-    heldout = tuple(record for record in read if isinstance(record, HeldoutRecord))
-    return Metrics(train, heldout)
+    for record in read:
+        # A record replaces one of its kind at the same step, and all records of later steps.
+        _drop_from(train, record.step + isinstance(record, HeldoutRecord))
+        _drop_from(heldout, record.step + isinstance(record, TrainRecord))
+        if isinstance(record, TrainRecord):
+            train.append(record)
+        elif isinstance(record, HeldoutRecord):
+            heldout.append(record)
+    return Metrics(tuple(train), tuple(heldout))
 
 
 def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
@@ -184,3 +194,8 @@ def _read_record(line: json_objects.JsonObject) -> TrainRecord | HeldoutRecord:
     if kind is not None and kind not in kinds:
         line.problems.append(f"kind: expected one of {', '.join(kinds)}, got {kind}")
     return line.read_as(kinds.get(kind, TrainRecord))
+
+
+def _drop_from(records: list[Any], step: int) -> None:
+    while records and records[-1].step >= step:
+        records.pop()

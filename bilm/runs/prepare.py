@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import os
 import random
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,8 +13,9 @@ import tensorflow as tf
 from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
-from bilm.errors import DataError, OptionsError
+from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.io import json_objects, outputs
+from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
@@ -29,6 +31,7 @@ from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, transfer
 
+_RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
 _LEAST_SHARED = 0.05  # share of heldout words in sentences that every text may have, such as headings
 
 
@@ -51,6 +54,7 @@ def run(
         old_vocabulary: vocabulary of the source, if the model is carried over to another one.
 
     Raises:
+        ArgumentError: another call trains in this process.
         CheckpointError: something in the run directory would be lost, another process writes there, it cannot
             be written, or the checkpoint cannot be resumed.
         DataError: the text cannot be read, is too small, or differs from the text of the resumed call.
@@ -68,7 +72,7 @@ def run(
     inputs = request.files("vocab_file", "old_vocab_file", "options", "corpus")
     steps = _steps(request, source)
     inputs += [] if source is None else source.files
-    with contextlib.ExitStack() as held:
+    with _alone(request.kind) as held:
         interrupted = _opened(request, vocabulary, writes, inputs, held)
         begun = None if interrupted is None else interrupted.run_state.plan
         if "unicode_form" not in request.settings.values:
@@ -97,8 +101,8 @@ def run(
             state = _restored(trainer, interrupted, planned, reporter)
         else:
             state = RunState(planned, _load(trainer, source, vocabulary, old_vocabulary, text, reporter))
-            if request.in_place and isinstance(source, directory.RunModel):
-                state.log_bytes = source.log_bytes
+            if request.in_place:
+                state.log_bytes = json_objects.whole_lines(request.path / METRICS_FILE)
         kept = interrupted or (source if request.in_place else None)
         run = directory.RunDirectory(request.path, planned.options if kept is None else kept.options)
         log = None
@@ -153,6 +157,22 @@ def _opened(
     elif writes and not request.in_place:
         files.require_replaceable(request.path, request.overwrite, inputs)
     return interrupted
+
+
+@contextlib.contextmanager
+def _alone(kind: str) -> Iterator[contextlib.ExitStack]:
+    """Hold resources of a call, while no other call may train in this process.
+
+    Raises:
+        ArgumentError: another call is training.
+    """
+    if not _RUNNING.acquire(blocking=False):
+        raise ArgumentError(f"`bilm.{kind}`: another call trains in this process; wait for its end")
+    try:
+        with contextlib.ExitStack() as held:
+            yield held
+    finally:
+        _RUNNING.release()
 
 
 def _read_texts(

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, messages, outputs, zip_archive
 from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
@@ -52,13 +52,18 @@ def _vocabulary_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a vocabulary file.
 
     Raises:
-        VocabularyError: the compressed data is damaged, or the file is empty or not UTF-8.
+        VocabularyError: the compressed data is damaged, or expands to more than a vocabulary can have; or the
+            file is empty or not UTF-8.
     """
+    most = zip_archive.most_expanded(len(data))
     try:
         with decompressed(io.BytesIO(data), name) as stream:
-            text = decode(unify_line_ends(stream.read()), name)
+            content = stream.read(most + 1)
+        text = decode(unify_line_ends(content[:most]), name)
     except DataError as error:
         raise VocabularyError(str(error)) from error
+    if len(content) > most:
+        raise VocabularyError(f"{name}: decompresses to more than {most:,} bytes; this is not a vocabulary")
     if not text:
         raise VocabularyError(f"{name}: the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}")
     return text.removesuffix("\n").split("\n")

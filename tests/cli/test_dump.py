@@ -1,9 +1,12 @@
 """`bilm dump-weights`."""
 
+import errno
 import json
+import os
 import re
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -115,6 +118,25 @@ def test_options_that_are_read_with_the_weights_are_replaced(trained, tmp_path):
     assert refuse(*command) == f"{tmp_path / 'a_options.json'}: exists; --overwrite replaces it"
     run(*command, "--overwrite")
     assert snapshot(tmp_path).keys() == {"a_options.json", "a_weights.hdf5"}
+
+
+@pytest.mark.parametrize("name", ["options.json", "w.hdf5"])
+def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name):
+    """As where one of them is a mount point."""
+    before = {"w.hdf5": b"old weights", "options.json": b"old options"}
+    for file, data in before.items():
+        (tmp_path / file).write_bytes(data)
+
+    def busy(source, target, replace=os.replace):
+        if Path(target) == tmp_path / name and Path(source).name == "new":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    command = ("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "w.hdf5", "--overwrite")
+    message = refuse(*command)
+    assert message.startswith(f"{tmp_path / 'w.hdf5'}: cannot be written: ") and name in message
+    assert snapshot(tmp_path) == before
 
 
 # --- what other programs cannot read ------------------------------------------------------------------

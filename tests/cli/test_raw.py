@@ -278,3 +278,11 @@ def test_unknown_words_are_told(command, trained, tmp_path, caplog, monkeypatch)
 def test_missing_gap_is_told(trained, texts):
     message = refuse("predict", texts[1], "--model", trained, "--gap", "___")
     assert message == "--gap: '___' is no word of the text"
+
+
+@pytest.mark.parametrize("command", ["score", "predict", "embed"])
+def test_sentence_in_place_of_a_file_is_told(command, trained, tmp_path):
+    out = [tmp_path / "out"] if command == "embed" else []
+    message = refuse(command, "The river rose .", *out, "--model", trained)
+    remedy = "for a sentence give -, and the sentence as standard input"
+    assert message == f"The river rose .: No such file or directory; {remedy}"

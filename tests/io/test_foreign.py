@@ -104,14 +104,22 @@ def test_members_are_read(method, tmp_path):
     assert archive.read("in/b") == b"two" * 1000
 
 
+def test_bomb_is_refused(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": bytes(70 << 20)})
+    assert "bytes expand to 73,400,320; this is not a model" in refused(path)
+
+
 def test_false_size_is_refused(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(5000)})
     data = path.read_bytes()
-    path.write_bytes(data.replace(struct.pack("<L", 5000), struct.pack("<L", 4999)))
-    assert refused(path)
+    for claimed in (5001, 4999, 1 << 31):
+        path.write_bytes(data.replace(struct.pack("<L", 5000), struct.pack("<L", claimed)))
+        assert refused(path)
 
 
 def test_encrypted_member_is_refused(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": b"one"}, zipfile.ZIP_BZIP2)
+    assert "is encrypted, or not compressed with deflate" in refused(path)
     path = write_zip(tmp_path / "encrypted.zip", {"a": b"one"})
     data = bytearray(path.read_bytes())
     data[6] |= 1

@@ -309,3 +309,18 @@ def test_empty_or_large_input_is_refused(directory):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(directory.iterdir()) == []
+
+
+@has_names_of_open_files
+def test_killed_process_leaves_no_copy(directory):
+    code = """
+import io, os, signal
+from bilm.io.shards import input_files
+from bilm.io.lines import read_lines
+with input_files(["-"], stream=io.BytesIO(b"a b\\n")) as (path,):
+    print(list(read_lines(path)), path.stat().st_size, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "['a b'] 4\n"), done.stderr
+    assert [path for path in directory.rglob("*") if path.is_file()] == []

@@ -13,6 +13,8 @@ from bilm.errors import OptionsError
 from bilm.io.json_objects import parse_json
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Optimizer, Options
 from bilm.options.options_file import choose_options, load_inference_options, load_options, toml_lines
+from bilm.options.parameters import parameters
+from bilm.runs.settings import TrainingSettings
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -192,11 +194,20 @@ def test_values_by_dotted_key():
         options.with_values({"dropout": {"x": 1}})
 
 
-@pytest.mark.parametrize("key", ["lstm.layers", "comment", "seed"])
-def test_unknown_key_is_named(key):
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("lstm.layers", ", did you mean lstm.n_layers?"),
+        ("optimizer_type", ", did you mean optimizer?"),
+        ("dro", ""),
+        ("comment", ""),
+        *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
+    ],
+)
+def test_unknown_key_has_a_hint(key, hint):
     with pytest.raises(OptionsError) as caught:
         Options.from_json(small_options()).with_values({key: 1})
-    assert str(caught.value) == f"invalid options:\n  {key!r}: unrecognised option"
+    assert str(caught.value) == f"invalid options:\n  {key!r}: unrecognised option{hint}"
 
 
 def test_counts_in_a_file_are_ignored(tmp_path):
@@ -251,7 +262,7 @@ def test_toml(tmp_path):
             "[lstm]\ndim = 1979-05-27\nprojection_dim = 2\n",
             '\n  lstm.dim: expected an integer, got "1979-05-27"',
         ),
-        ("n_epoch = 1", "\n  'n_epoch': unrecognised option"),
+        ("n_epoch = 1", "\n  'n_epoch': unrecognised option, did you mean n_epochs"),
     ):
         file.write_text(text)
         with pytest.raises(OptionsError, match=f"^{file}: ") as caught:

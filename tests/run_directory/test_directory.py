@@ -244,11 +244,17 @@ def test_only_checkpoint_is_continued_by_name(saved):
     RunModel(run.path, "model").require_in_place()
 
 
-def test_another_vocabulary_is_refused(saved):
+def test_check_vocabulary_names_first_difference(saved):
     run, _ = saved
     words = VOCAB.read_text().split()
     run.check_vocabulary(Vocabulary.from_words(words))
-    with pytest.raises(VocabularyError, match=f"is not the one of the run in {run.path}, which is in vocab"):
+    with pytest.raises(VocabularyError, match="72 words instead of 73; first difference at line 6: 'new' in"):
+        run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:-1]]))
+    with pytest.raises(VocabularyError, match="first difference at line 74: '' instead of no word"):
+        run.check_vocabulary(Vocabulary.from_words([*words, ""]))
+    with pytest.raises(
+        VocabularyError, match=f"the run in {run.path}: first difference at line 6: 'new' inst"
+    ):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:]]))
 
 
@@ -262,12 +268,14 @@ def test_writing_excludes_other_processes(tmp_path):
             pass
         assert f"{path}: host " in str(caught.value)
         assert f"process {os.getpid()} is training in it" in str(caught.value)
-    assert list((tmp_path / "deep").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_writing_keeps_directory_with_files(tmp_path):
-    with writing(tmp_path / "a"):
+def test_writing_keeps_existing_directories(tmp_path):
+    with writing(tmp_path / "a" / "b"):
         (tmp_path / "a" / "notes.txt").touch()
+    with writing(tmp_path / "a"):
+        pass
     assert sorted(snapshot(tmp_path)) == ["a", "a/notes.txt"]
 
 

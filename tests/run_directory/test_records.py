@@ -44,6 +44,15 @@ def test_partial_last_line_is_ignored(tmp_path, end):
     assert len(read_metrics(file).train) == 1
 
 
+def test_repeated_steps_replace_earlier(tmp_path):
+    first = [train_line(10), heldout_line(10, best=True), train_line(20, loss=5.0), heldout_line(20)]
+    again = [train_line(15), train_line(20, loss=4.0), heldout_line(20, perplexity=9.0)]
+    metrics = read_metrics(write_lines(tmp_path / "m.jsonl", *first, *again))
+    assert [(record.step, record.loss) for record in metrics.train] == [(10, 6.0), (15, 6.0), (20, 4.0)]
+    assert [(record.step, record.perplexity) for record in metrics.heldout] == [(10, 260.9), (20, 9.0)]
+    assert metrics.best is metrics.heldout[0] and metrics.last is not None and metrics.last.step == 20
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

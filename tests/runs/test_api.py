@@ -172,8 +172,8 @@ def test_bilm_tf_names_are_importable():
 # --- the process of the caller --------------------------------------------------------------------
 
 
-def test_train_restores_process_state(tmp_path, monkeypatch):
-    """A callback may change the current directory."""
+def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
+    """A callback may train no other model, but may change the current directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
 
@@ -183,6 +183,8 @@ def test_train_restores_process_state(tmp_path, monkeypatch):
         return random.getstate(), numpy_state, allowed
 
     def callback():
+        with pytest.raises(ArgumentError, match="another call trains in this process"):
+            bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, max_steps=1)
         os.chdir(tmp_path / "elsewhere")
         return False
 
@@ -190,7 +192,7 @@ def test_train_restores_process_state(tmp_path, monkeypatch):
     before = states()
     arguments = {"options": OPTIONS, "max_steps": 2, "save_every": 1, "seed": 1}
     result = bilm.train(TRAIN, VOCAB, "run", should_stop=callback, **arguments)
-    assert states() == before
+    assert states() == before and not (tmp_path / "other").exists()
     assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
 

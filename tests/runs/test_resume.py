@@ -238,7 +238,7 @@ def test_removed_files_are_rewritten(calls, whole, tmp_path):
     path = tmp_path / "run"
 
     def remove():
-        for name in ("vocab.txt", "checkpoint"):
+        for name in ("vocab.txt", "options.json", "checkpoint"):
             (path / name).unlink()
 
     assert calls.train(path, meanwhile=remove).outcome == "finished"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 import bilm
 from bilm.errors import ArgumentError, DataError
@@ -160,7 +161,7 @@ def test_samples_become_sentences(name, tmp_path):
     assert sentences_of(corpus) == expected
     text = " ".join(page.split())
     assert [word for word in words if word not in text] == []
-    assert f"{len(expected)} sentences" in text
+    assert max(map(cell_len, page.splitlines())) <= 80 and f"{len(expected)} sentences" in text
     vocabulary = (corpus / "vocab.txt").read_text("utf-8").split("\n")
     assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
     assert {*vocabulary[3:-1]} == {word for sentence in expected for word in sentence.split()}

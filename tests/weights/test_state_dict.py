@@ -161,7 +161,10 @@ def test_damaged_archives_are_refused(name, data, message, tmp_path):
         find_distribution(tmp_path / name)
 
 
-def test_truncated_archive_is_refused(tmp_path):
+def test_oversized_archives_are_refused(tmp_path):
+    path = write_tar(tmp_path / "x.tar.gz", {"weights.th": bytes(70 << 20)})
+    with pytest.raises(BilmError, match="expands to more than 67,108,864 bytes"):
+        find_distribution(path)
     tar = write_tar(tmp_path / "x.tar", {"options.json": b"{}", "weights.th": bytes(5000)}, "w")
     tar.write_bytes(tar.read_bytes()[:3000])
     with pytest.raises(BilmError, match="the tar archive cannot be read: unexpected end of data"):

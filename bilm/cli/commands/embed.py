@@ -10,6 +10,7 @@ import click
 
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
+from bilm.cli.group import echo
 from bilm.io.lines import read_lines, read_words
 from bilm.io.messages import printable
 from bilm.io.outputs import check_output
@@ -171,7 +172,7 @@ def embed(
         started = time.monotonic()
         settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
-        click.echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
+        echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
@@ -247,7 +248,7 @@ def embed(
     if n_tokens is None:
         read.warn()
     unknown = f", {read.share}" if read.share else ""
-    click.echo(
+    echo(
         f"{report.n_lines:,} {unit}{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.cli import flags, process
+from bilm.cli.group import echo
 from bilm.errors import DataError
 from bilm.io.lines import read_words
 from bilm.io.messages import json_line, printable
@@ -87,10 +88,10 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
-    click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
+    echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
     if result.oov_rate:
         unknown = f"unknown words, {result.oov_rate:.2%} of the text, count as one word <UNK>"
-        click.echo(f"perplexity of the known words: {result.known_perplexity:.4f} ({unknown})")
+        echo(f"perplexity of the known words: {result.known_perplexity:.4f} ({unknown})")
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
@@ -333,7 +334,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     from bilm.runs import dump_weights
 
     result = dump_weights.dump_weights(**arguments)
-    click.echo(
+    echo(
         f"{result.checkpoint} -> {result.weight_file}: {result.n_arrays} arrays, {result.n_values:,} values, "
         "read back and equal"
     )

@@ -18,6 +18,8 @@ from bilm.text.settings import Settings
 if TYPE_CHECKING:
     from bilm.text.prepare import Preparation
 
+_WIDTH = 80
+_EXAMPLE = "as read"
 _N_NAMED = 10  # files, elements and the like that the page names
 
 
@@ -86,10 +88,22 @@ class PreparationProgress(ProgressLine):
 
 def page(report: "Preparation") -> Iterator[str]:
     """Yield the lines of a page about a corpus, with a column of titles and one of texts."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
     last = ""
     for title, text in _rows(report):
-        yield f"{'' if title == last else title:<12}{text}"
+        overflow: Any = "ellipsis" if title == _EXAMPLE else "fold"
+        table.add_row(
+            "" if title == last else title, Text(text, no_wrap=title == _EXAMPLE, overflow=overflow)
+        )
         last = title
+    console = Console(width=_WIDTH, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    yield from map(str.rstrip, capture.get().splitlines())
 
 
 def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
@@ -122,7 +136,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
     yield from (("warning", with_flags(text)) for text in report.warnings)
-    yield from (("as read", f"{sentence:.66}") for sentence in report.examples)
+    yield from ((_EXAMPLE, sentence) for sentence in report.examples)
     yield "written to", str(report.directory)
 
 

@@ -34,7 +34,7 @@ class PrintingReporter(reporter.ProgressReporter):
     def write(self, line: str, is_result: bool = True) -> None:
         """Print a line with flags for arguments; a stream that fails, as on a full disk, is given up."""
         try:
-            click.echo(group.with_flags(line), err=not is_result)
+            group.echo(group.with_flags(line), err=not is_result)
         except OSError as error:
             if self._stop is None:
                 raise
