@@ -7,6 +7,7 @@ import lzma
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import tracemalloc
@@ -24,6 +25,7 @@ from bilm.io.lines import read_lines, read_stream_lines, text_blocks
 from bilm.io.shards import input_files, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import WORDS, pipe, write
+from tests.helpers import python
 
 TEXT = "the cat sat\n\n雪 Zoë  sat\n"
 
