@@ -55,7 +55,7 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
         file = path / METRICS_FILE
         if not path.is_dir():
             raise DataError(f"{path}: {'is not a directory' if path.exists() else 'no such directory'}")
-        metrics = read_metrics(file) if file.is_file() else Metrics((), ())
+        metrics = read_metrics(file) if file.exists() else Metrics((), ())
         n_records = len(metrics.train) + len(metrics.heldout)
         if n_records < 2:
             raise DataError(

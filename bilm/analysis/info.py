@@ -14,7 +14,8 @@ import h5py
 from bilm.errors import BilmError, OptionsError
 from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
-from bilm.run_directory import model_source, records
+from bilm.run_directory import records
+from bilm.run_directory.files import is_run
 from bilm.weights import distribution, names
 from bilm.weights.arrays import check_arrays
 
@@ -33,7 +34,7 @@ def describe(path: PathLike) -> tuple[dict[str, Any], list[str]]:
         BilmError: the path is something else, or a file is damaged; names the file.
     """
     path = Path(path)
-    return _describe_run(path) if model_source.is_run(path) else _describe_weights(path)
+    return _describe_run(path) if is_run(path) else _describe_weights(path)
 
 
 def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -45,7 +46,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
     step = newest = best_at = None
     if run.index.exists():
-        latest = run.latest(read=False)
+        latest = run.latest()
         newest, step, best_at = Path(latest.prefix), latest.step(), best_step(latest)
         prefixes.setdefault(newest, None)  # in runs of bilm-tf it may be in another directory
     checkpoints: list[dict[str, Any]] = [

@@ -65,19 +65,9 @@ def key_and_value(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _unicode_form(text: str) -> UnicodeForm | None:
-    """Parse the name of a normal form, or ``none``.
-
-    Raises:
-        OptionsError: there is no such form.
-    """
-    if text not in _UNICODE_FORMS:
-        raise OptionsError(f"{text!r:.80} is not one of {', '.join(_UNICODE_FORMS)}")
-    return _UNICODE_FORMS[text]
-
-
-_UNICODE_FORMS = {**UnicodeForm.__members__, "none": None}
-UNICODE_FORM = Parsed("|".join(_UNICODE_FORMS), _unicode_form)
+UNICODE_FORM = Parsed(
+    "|".join([*UnicodeForm.values(), "none"]), lambda text: None if text == "none" else UnicodeForm(text)
+)
 
 
 class Integer(click.IntRange):

@@ -18,6 +18,7 @@ from importlib import metadata
 from typing import Any, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from bilm.errors import ArgumentError, BilmError
 from bilm.io.messages import is_out_of_memory, message_lines, reason
@@ -95,6 +96,11 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the table, not sorted."""
         return list(self.table)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of all commands; those of other packages are not imported."""
+        others = [CompletionItem(name) for name in self.plug_ins if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *others]
 
     @property
     def plug_ins(self) -> dict[str, metadata.EntryPoint]:

@@ -30,12 +30,12 @@ def drop_output(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def import_tensorflow() -> None:
-    """Import TensorFlow.
+def choose_tensorflow() -> None:
+    """Set what TensorFlow and Keras read as they are imported.
 
     Keras runs on TensorFlow, whatever KERAS_BACKEND says. TensorFlow allocates GPU memory as needed instead
-    of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH is set, and multiplies in float32 instead of TF32, which
-    `--precision tf32` enables. TF_NUM_INTRAOP_THREADS, if it is set, replaces `cores_of_an_operation`.
+    of all at once, unless TF_FORCE_GPU_ALLOW_GROWTH is set. TF_NUM_INTRAOP_THREADS, if it is
+    set, replaces `cores_of_an_operation`.
     """
     chosen = os.environ.get("KERAS_BACKEND", "tensorflow")
     if chosen != "tensorflow" and "keras" not in sys.modules:  # Keras reads it on import
@@ -46,6 +46,11 @@ def import_tensorflow() -> None:
     if hasattr(os, "sched_getaffinity"):  # Linux
         n_cores = len(os.sched_getaffinity(0))
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(n_cores)))
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow, see `choose_tensorflow`."""
+    choose_tensorflow()
     importlib.import_module("bilm.backend.keras_backend")
     import tensorflow as tf
 

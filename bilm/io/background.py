@@ -1,15 +1,14 @@
 """Background threads: an iterator that runs ahead of its consumer; parallel calls of a function."""
 
-import itertools
 import multiprocessing
+import os
 import queue
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -69,19 +68,8 @@ def map_in_order(
         Exception: any exception of the function, in place of the item's result.
     """
     if n_at_once == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(n_at_once, "in-order") as pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > n_at_once:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        return map(function, items)
+    return _in_order(ThreadPoolExecutor(n_at_once, "in-order"), function, items, n_at_once)
 
 
 def map_in_processes(
@@ -99,57 +87,39 @@ def map_in_processes(
         MemoryError: the system has killed a process.
     """
     if not n_processes:
-        yield from map(function, items)
-        return
-    # The pools of the standard library take a millisecond more of the processor for each item.
-    context = multiprocessing.get_context("fork")
-    connections: list[Connection] = []
-    processes = []
-    try:
-        for _ in range(n_processes):
-            here, there = context.Pipe()
-            connections.append(here)
-            process = context.Process(target=_serve, args=(function, there, [*connections]), daemon=True)
-            processes.append(process)
-            process.start()
-            there.close()
-        source, waiting = iter(items), deque[Connection]()
-        for connection, item in zip(connections, source, strict=False):
-            connection.send(item)
-            waiting.append(connection)
-        while waiting:
-            connection = waiting.popleft()
-            try:
-                result, error = connection.recv()
-                for item in itertools.islice(source, 1):  # at once, so that the process is not idle
-                    connection.send(item)
-                    waiting.append(connection)
-            except (EOFError, ConnectionError):
-                raise MemoryError("a process was ended; the system may lack memory") from None
-            if error is not None:
-                raise error
-            yield result
-    finally:
-        for process in processes:
-            with suppress(AttributeError):  # not started
-                process.terminate()
-                process.join()
-        for connection in connections:
-            connection.close()
+        return map(function, items)
+    fork = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(n_processes, fork, initializer=_end_with_parent)
+    return _in_order(pool, function, items, n_processes)
 
 
-def _serve(function: Callable[[Any], Any], connection: Connection, others: list[Connection]) -> None:
-    """Answer items with pairs of a result and an exception, until the other end closes."""
+def _in_order(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], n_ahead: int
+) -> Iterator[Result]:
+    with pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > n_ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise MemoryError("a process was ended; the system may lack memory") from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """End this process with its parent, and by no signal of the keyboard, which the parent gets too."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the first process, which ends this one
-    for other in others:  # copies, which would keep the connections open when that process is killed
-        other.close()
-    with suppress(EOFError, ConnectionError):
-        while True:
-            item = connection.recv()
-            try:
-                result = function(item)
-            except Exception as error:
-                connection.send((None, error))
-            else:
-                connection.send((result, None))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()

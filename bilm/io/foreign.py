@@ -12,30 +12,22 @@ from pathlib import Path, PurePosixPath
 from bilm.errors import BilmError
 from bilm.io.zip_archive import ZIP_MAGIC
 
-_PUBLISHED = "models that bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 _ALLENNLP = (
     "an AllenNLP model without the biLM's options; put the file that options_file in its config.json names "
     "beside it, as options.json, or give both as `options_file` and `weight_file`"
 )
 _PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it, given as `weight_file` or `model`"
-_MANY_LANGS = (
-    f"a model of ELMoForManyLangs, a different network, which the package of that name reads; {_PUBLISHED}"
+_OTHER = (
+    "a model of another kind, such as a SavedModel, a transformer or one of ELMoForManyLangs; models that "
+    "bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
 )
-_TF_HUB = (
-    "a module of TF-Hub, which tensorflow_hub reads; give AllenNLP's ELMo instead, which is published as "
-    "options.json with HDF5 weights"
-)
-_TRANSFORMER = f"a transformer for Hugging Face's package transformers, not an ELMo; {_PUBLISHED}"
 _LFS = "a pointer of Git LFS to the file; `git lfs pull` fetches it"
-_EXPORTED = "a SavedModel or a Keras model, made from a run or from weights; give these instead"
 
 # Pattern of file names -> description of a directory or archive with such a file; the first match decides.
 _BY_NAME = {
     r"weights\.th": _ALLENNLP,
-    r"(encoder|token_embedder)\.pkl": _MANY_LANGS,
-    r"tfhub_module\.pb": _TF_HUB,
-    r"saved_model\.pb|model\.weights\.h5": _EXPORTED,
-    r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _TRANSFORMER,
+    r"(encoder|token_embedder)\.pkl|tfhub_module\.pb|saved_model\.pb|model\.weights\.h5": _OTHER,
+    r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _OTHER,
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
 TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst")
@@ -46,32 +38,24 @@ _BY_START = {
     rb".{257}ustar(\0|  \0)": _ARCHIVE.format("tar"),
     rb"\x1f\x8b": "compressed with gzip; decompress it with gunzip",
     rb"\x80[\x02-\x05]": "a Python pickle, which bilm does not read; give weights and their options.json",
-    rb".{7}\0\{\"": _TRANSFORMER.replace("a transformer", "a file of safetensors, usually of a transformer"),
+    rb".{7}\0\{\"": _OTHER,  # safetensors
     rb"version https://git-lfs": _LFS,
     rb"\s*<(!doctype )?html": "a web page; download the file that it links to",
 }
 # The same for a file that is given as text, by its bytes after decompression.
-_PANDOC = "; `pandoc -t plain` makes text of it"
 _NOT_TEXT = {
-    rb"PK\x03\x04.{26}mimetypeapplication/epub": "an EPUB book" + _PANDOC,
-    rb"PK\x03\x04.{26}mimetypeapplication/vnd\.oasis": "an OpenDocument file" + _PANDOC,
-    rb"PK\x03\x04.{26}(\[Content_Types\]|_rels/|docProps/|word/)": "a Word or other Office document"
-    + _PANDOC,
-    rb"PK[\x03\x05\x07]": "a ZIP archive; `unzip -p` writes out the files in it",
+    rb"PK\x03\x04.{26}(mimetypeapplication/|\[Content_Types\]|_rels/|docProps/|word/)|\{\\rtf": (
+        "a document of a word processor, or a book; `pandoc -t plain` makes text of it"
+    ),
+    rb"PK[\x03\x05\x07]|.{257}ustar(\0|  \0)|7z\xbc\xaf|Rar!\x1a": "an archive; unpack it",
     rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",
-    rb"\{\\rtf": "an RTF document" + _PANDOC,
     rb"\xd0\xcf\x11\xe0": "an old Office document (.doc); `soffice --convert-to txt` makes text of it",
-    rb"AT&TFORM": "a DjVu document; `djvutxt FILE` makes text of it",
-    rb".{257}ustar(\0|  \0)": "a tar archive; `tar xf` unpacks it",
-    rb"BZh[1-9]1AY&SY": "compressed with bzip2; `bunzip2` decompresses it",
-    rb"7z\xbc\xaf": "a 7-Zip archive; `7z x` unpacks it",
-    rb"Rar!\x1a": "a RAR archive; `unrar x` unpacks it",
-    rb"\x1f\x8b|\xfd7zXZ|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
-    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*": "a picture; a program for OCR reads text in it",
+    rb"\x1f\x8b|\xfd7zXZ|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
+    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|AT&TFORM": (
+        "a picture; a program for OCR reads text in it"
+    ),
     rb"RIFF.{4}(WAVE|AVI )|ID3[\x02-\x04]|OggS\0|fLaC\0|\0.{3}ftyp": "a recording, not text",
-    rb"PAR1\x15": "a Parquet file; export its column of text as JSON lines",
-    rb"SQLite format 3\0": "an SQLite database; `sqlite3` exports its text",
-    rb"\x89HDF": "an HDF5 file, not text",
+    rb"PAR1\x15|SQLite format 3\0|\x89HDF": "a database; export its text",
     rb"\x7fELF|MZ.\0": "a program, not text",
     rb"version https://git-lfs": _LFS,
     rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",

@@ -1,6 +1,6 @@
 """Text files, given by name or open, plain or compressed."""
 
-import gzip
+import bz2
 import io
 import lzma
 import re
@@ -16,11 +16,9 @@ from bilm.io import PathLike, foreign, shards
 from bilm.io.run_files import part_of_a_run
 
 _BUFFER_BYTES = 1 << 20
-_MAGIC_BYTES = 8  # enough for all formats
+_MAGIC_BYTES = 10  # enough for all formats
 _PIECE_BYTES = 1 << 10  # decompressed at once; four bytes of zstandard may expand to 128 kB
-_GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
-_ENDINGS = (".gz", ".xz", ".zst")
-_ZSTD_MAGIC = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # a frame, or a skippable frame
+_ENDINGS = (".gz", ".xz", ".bz2", ".zst")
 
 
 @contextmanager
@@ -28,7 +26,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """Decompress an open stream, which need not be seekable and is not closed.
 
     Args:
-        stream: plain, gzip, xz or zstandard, at its beginning; consumed.
+        stream: plain, gzip, xz, bzip2 or zstandard, at its beginning; consumed.
         name: name of the stream in errors.
 
     Raises:
@@ -42,11 +40,12 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named_failures(name: str) -> Iterator[None]:
-    failures = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
     try:
         yield
-    except failures as error:
+    except EOFError as error:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
+    except ModuleNotFoundError as error:
+        raise DataError(f"{name}: reading it needs a package: pip install {error.name}") from error
     except OSError as error:
         run = part_of_a_run(name)
         raise DataError(f"{name}: {f'is {run}' if run else error.strerror or error}") from error
@@ -54,24 +53,34 @@ def _named_failures(name: str) -> Iterator[None]:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
 
+def _zstd_frame() -> Any:  # noqa: ANN401
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+# First bytes of a file -> decompressor of one of its frames.
+_FORMATS: dict[bytes, Callable[[], Any]] = {
+    rb"\x1f\x8b": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS + 16),  # with the header of gzip
+    rb"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2Decompressor,
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": _zstd_frame,  # a frame, or a skippable frame
+}
+
+
 def _decompressed(name: str, file: "io.BufferedReader[Any]") -> BinaryIO:
     """Wrap an open file in the decompressor of its format."""
-    magic = file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+    magic = file.peek(_MAGIC_BYTES)
     if not magic and name.endswith(_ENDINGS):
         raise EOFError("it is empty")
-    if magic.startswith(_GZIP_MAGIC):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    if magic.startswith(_XZ_MAGIC):
-        blocks = _frames(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), padding=b"\0")
-    elif _ZSTD_MAGIC.match(magic):
-        blocks = _zstd_blocks(name, file)
-    else:
-        return cast(BinaryIO, file)
-    return cast(BinaryIO, io.BufferedReader(_Blocks(blocks), _BUFFER_BYTES))
+    for start, new_frame in _FORMATS.items():
+        if re.match(start, magic):
+            return cast(BinaryIO, io.BufferedReader(_Blocks(_frames(file, new_frame)), _BUFFER_BYTES))
+    return cast(BinaryIO, file)
 
 
-def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") -> Iterator[bytes]:
-    """Yield the decompressed bytes of consecutive frames.
+def _frames(file: BinaryIO, new_frame: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the decompressed bytes of consecutive frames, between which NUL bytes may be.
 
     Replaces the readers of the libraries: `lzma.LZMAFile` ends without an error at a damaged later stream,
     zstandard's at a truncated frame.
@@ -79,7 +88,6 @@ def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") 
     Args:
         file: compressed file, at its beginning.
         new_frame: makes a decompressor of one frame, with `decompress`, `eof` and `unused_data`.
-        padding: byte that may be repeated between frames and at the end.
     """
     data = file.read(_PIECE_BYTES)
     while data:
@@ -87,22 +95,17 @@ def _frames(file: BinaryIO, new_frame: Callable[[], Any], padding: bytes = b"") 
         while not frame.eof:
             if not data:
                 raise EOFError("the last frame is truncated")
-            yield frame.decompress(data)
+            try:
+                block = frame.decompress(data)
+            except MemoryError:
+                raise
+            except Exception as error:  # of the library's own class
+                raise EOFError(str(error)) from error
+            yield block
             data = b"" if frame.eof else file.read(_PIECE_BYTES)
         data = frame.unused_data or file.read(_PIECE_BYTES)
-        while padding and data and not (data := data.lstrip(padding)):
+        while data and not (data := data.lstrip(b"\0")):
             data = file.read(_PIECE_BYTES)
-
-
-def _zstd_blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
-    try:
-        import zstandard
-    except ImportError:
-        raise DataError(f"{name}: reading zstandard files needs a package: pip install zstandard") from None
-    try:
-        yield from _frames(file, zstandard.ZstdDecompressor().decompressobj)
-    except zstandard.ZstdError as error:
-        raise EOFError(str(error)) from error
 
 
 class _Blocks(io.RawIOBase):
@@ -166,8 +169,8 @@ def read_lines(path: PathLike, edit: Callable[[str], str] = str) -> Iterator[str
     NUL is an ordinary character, unless it is so frequent that the file cannot be UTF-8 text.
 
     Args:
-        path: a UTF-8 file: plain, gzip, xz or zstandard, recognised by content. A `bilm.io.shards.Shard` is
-            checked for changes.
+        path: a UTF-8 file: plain, gzip, xz, bzip2 or zstandard, recognised by content. A
+            `bilm.io.shards.Shard` is checked for changes.
         edit: applied to the text, several lines at a time; leaves line ends as they are.
 
     Raises:
@@ -200,7 +203,7 @@ def read_stream_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yield the lines of a stream of UTF-8 text without line ends, each as soon as it has arrived.
 
     Args:
-        stream: plain, gzip, xz or zstandard, recognised by content; it need not be seekable.
+        stream: plain, gzip, xz, bzip2 or zstandard, recognised by content; it need not be seekable.
         name: name of the stream in errors.
 
     Raises:

@@ -73,7 +73,6 @@ def check_output(
         DataError: the output is refused; gives the reason.
     """
     target = require_kind(path, kind)
-    _require_parent(path)
     with messages.os_errors_as(DataError, f"{path}: cannot be read"):
         exists = is_there(target)
         if exists and kind.is_ours is not None and not kind.is_ours(target):
@@ -96,27 +95,21 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
 
     Raises:
         DataError: the path is something other than a file, or for other kinds a directory, or is a dangling
-            symlink.
+            symlink; or nothing can be written there.
     """
     status, wanted = _stat(path), stat.S_IFREG if kind.is_ours is None else stat.S_IFDIR
     if status is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
     if status is not None and stat.S_IFMT(status.st_mode) != wanted:
         raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[wanted]} to write")
-    return Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
+    if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
+        raise DataError(f"{path}: cannot be written: {target.parent} is no directory that you may write in")
+    return target
 
 
 def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a device, a pipe or a socket")
-
-
-def _require_parent(path: PathLike) -> None:
-    """Check that files can be created in the directory of an output's target."""
-    parent = Path(os.path.realpath(path)).parent
-    with messages.os_errors_as(DataError, f"{path}: cannot be written"):
-        os.stat(os.path.join(parent, ""))
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise DataError(f"{path}: cannot be written: no permission to write in {parent}")
 
 
 def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:

@@ -39,7 +39,6 @@ class RunDirectory:
     Attributes:
         path: path of the directory.
         options: options of the model.
-        missing: option keys that ``options.json`` lacks.
         names: names of the model's weights.
         index: checkpoints of the directory.
 
@@ -53,7 +52,6 @@ class RunDirectory:
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path
         self.options = options
-        self.missing: list[str] = []
         self.names = names.weight_names(options)
         self.index = files.CheckpointIndex(path)
 
@@ -83,16 +81,16 @@ class RunDirectory:
                 by a run is in the way, or the directory cannot be written.
         """
         run = cls(Path(path), options)
-        users_files = files.require_replaceable(run.path, overwrite, vocabulary, inputs)
+        files.require_replaceable(run.path, overwrite, inputs)
         wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: run._options_text()}
         wanted |= {} if steps is None else {run_files.TEXT_FILE: steps}
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
-                files.remove_run(run.path, users_files)
-                files.mark(run.path, users_files)
-                for name in wanted.keys() - users_files:
-                    run._write(name, wanted[name])
+                files.remove_run(run.path)
+                files.mark(run.path)
+                for name, content in wanted.items():
+                    run._write(name, content)
         except BaseException:  # also of a signal
             run.discard_unsaved()
             raise
@@ -126,7 +124,6 @@ class RunDirectory:
         path = Path(path)
         read = files.read_run_options(path)
         run = cls(path, read.options)
-        run.missing = read.missing
         read.warn_of_unknown(path / run_files.OPTIONS_FILE)
         files.verify_vocabulary(path)
         return run
@@ -157,7 +154,7 @@ class RunDirectory:
             CheckpointError: the directory cannot be written.
         """
         with self._written():
-            files.mark_in_place(self.path)
+            files.mark(self.path)
             self._keep_options()
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
@@ -165,19 +162,16 @@ class RunDirectory:
             if steps is not None and not (self.path / run_files.TEXT_FILE).exists():
                 self._write(run_files.TEXT_FILE, steps)
 
-    def latest(self, read: bool = True) -> CheckpointFile:
-        """Find the newest readable checkpoint; its names and shapes fit the options.
+    def latest(self) -> CheckpointFile:
+        """Find the newest readable checkpoint; its names and shapes fit the options, and its checksums hold.
 
         Warns if the checkpoint named in the file ``checkpoint`` is damaged and an older one is used.
-
-        Args:
-            read: read the whole file and compare checksums; otherwise only names and shapes.
 
         Raises:
             CheckpointError: there is no checkpoint, or all are damaged.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self._settled(lambda: self._newest_whole(None if read else ()))
+        return self._settled(lambda: self._newest_whole(None))
 
     @checked
     def choose(self, which: str | int) -> CheckpointFile:
@@ -343,16 +337,6 @@ class RunDirectory:
                 files.remove_run(self.path)
 
 
-# Options without a default in bilm-tf; its other keys are optional.
-_TRAINING = frozenset(
-    "unroll_steps batch_size dropout all_clip_norm_val n_negative_samples_batch n_epochs".split()
-)
-
-
-FIXED: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
-"""Keys of the options that cannot change when training continues."""
-
-
 class RunModel(distribution.StoredModel):
     """Model in a checkpoint of a run of bilm or bilm-tf; the checkpoint is chosen on first use.
 
@@ -447,17 +431,6 @@ class RunModel(distribution.StoredModel):
             VocabularyError: the vocabularies differ.
         """
         self.run.check_vocabulary(vocabulary)
-
-    def warn_of_assumed(self, given: Collection[str] = ()) -> None:
-        """Warn of options that ``options.json`` lacks, and whose defaults further training assumes.
-
-        Args:
-            given: keys that another source sets.
-        """
-        values, assumed = self.options.to_json(), _TRAINING.difference(given)
-        pairs = [f"{key} {messages.shown(values[key])}" for key in self.run.missing if key in assumed]
-        if pairs:
-            _LOG.warning("%s/options.json lacks some options; assumed: %s", self.path, ", ".join(pairs))
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""

@@ -1,7 +1,7 @@
 """Files of a run directory: lock, mark, checkpoints and vocabulary.
 
 A new run refuses a directory that contains a file with the name of a run's file. bilm marks the directory of
-a new run; then all files with such names belong to the run, except for the user's files listed in the mark.
+a new run; then all files with such names belong to the run.
 """
 
 import contextlib
@@ -11,15 +11,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, outputs, run_files
-from bilm.io.json_objects import JsonObject, parse_json
 from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
-from bilm.run_directory.records import WRITER, read_calls, warn_of_unknown
+from bilm.run_directory.records import WRITER, read_calls
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -110,6 +109,11 @@ class CheckpointIndex:
                 file.unlink(missing_ok=True)
 
 
+def is_run(path: Path) -> bool:
+    """Return true for a run directory: one with the mark of bilm, or with checkpoints."""
+    return (path / run_files.MARK_FILE).exists() or CheckpointIndex(path).exists()
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Create and lock a run directory; an empty directory is removed at the end.
@@ -142,9 +146,7 @@ def _remove_if_empty(path: Path) -> None:
         path.rmdir()
 
 
-def require_replaceable(
-    path: Path, overwrite: bool, vocabulary: Vocabulary, inputs: Collection[Path] = ()
-) -> frozenset[str]:
+def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = ()) -> None:
     """Check that a new run in a directory would not overwrite anything else.
 
     A run of bilm without checkpoints may always be replaced.
@@ -152,12 +154,7 @@ def require_replaceable(
     Args:
         path: run directory, which need not exist.
         overwrite: allow replacing a run of bilm with checkpoints.
-        vocabulary: vocabulary of the new run. A user's file with exactly these bytes is kept, and stays the
-            user's.
         inputs: files and run directories that the call reads.
-
-    Returns:
-        Name of the user's vocabulary file, if there is one.
 
     Raises:
         CheckpointError: a run, a file not written by a run, or an input would be lost.
@@ -172,72 +169,37 @@ def require_replaceable(
     existing = [file for file in inputs if file.exists()]
     if path.exists() and any(map(path.samefile, existing)):
         raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
-    read = {name for name, file in present.items() if file.exists() and any(map(file.samefile, existing))}
-    users_files = read | present.keys() & (_users_files(path) if is_ours else present.keys())
-    text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
-    kept = {name for name in users_files & {run_files.VOCABULARY_FILE} if present[name].is_file()}
-    kept = {name for name in kept if outputs.read_file(present[name], CheckpointError) == text}
-    for name in sorted(users_files - kept):
-        raise CheckpointError(
-            f"{path / name}: is an input of this command, or was not written by the run in this directory, "
-            "and would be lost; move it away, or give another directory for the run"
-        )
-    return frozenset(kept)
+    # A user's, in the directory of a continued run of bilm-tf: our own has its digest beside it.
+    users = {run_files.VOCABULARY_FILE} if run_files.DIGEST_FILE not in present else set()
+    for name, file in present.items():
+        if not is_ours or name in users or (file.exists() and any(map(file.samefile, existing))):
+            raise CheckpointError(
+                f"{file}: is an input of this command, or was not written by the run in this directory, and "
+                "would be lost; move it away, or give another directory for the run"
+            )
 
 
-def mark(path: Path, users_files: Collection[str]) -> None:
-    """Mark a directory as a run of bilm.
-
-    Args:
-        path: run directory.
-        users_files: names of files in it that belong to the user.
-
-    Raises:
-        OSError: the mark cannot be written.
-    """
-    with atomic.writing(path / run_files.MARK_FILE) as (file,):
-        file.write_text(json.dumps({"written_by": WRITER, "users_files": sorted(users_files)}) + "\n")
-
-
-def mark_in_place(path: Path) -> None:
-    """Mark the directory of a continued run that has no mark, such as one of bilm-tf.
+def mark(path: Path) -> None:
+    """Mark a directory as a run of bilm, if it is not.
 
     Raises:
         OSError: the mark cannot be written.
     """
     if not (path / run_files.MARK_FILE).exists():
-        is_users = (path / run_files.VOCABULARY_FILE).exists() and not (path / run_files.DIGEST_FILE).exists()
-        mark(path, [run_files.VOCABULARY_FILE] if is_users else [])
+        with atomic.writing(path / run_files.MARK_FILE) as (file,):
+            file.write_text(json.dumps({"written_by": WRITER}) + "\n")
 
 
-def _users_files(path: Path) -> frozenset[str]:
-    """Read the user's files from the mark; the vocabulary if the mark is damaged."""
-    try:
-        top = JsonObject("", parse_json(outputs.read_file(path / run_files.MARK_FILE, CheckpointError)))
-    except ValueError:
-        top = JsonObject("", None)
-    writer, names = top.take("written_by", str, "another version"), top.take("users_files", Sequence[str])
-    warn_of_unknown(path / run_files.MARK_FILE, top.unknown, writer)
-    return frozenset([run_files.VOCABULARY_FILE] if top.problems else names)
-
-
-def remove_run(path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the files of a run of bilm, except the user's and the texts of diverged steps.
-
-    Args:
-        path: run directory.
-        keep: names of further files to keep.
+def remove_run(path: Path) -> None:
+    """Remove the files of a run of bilm, except for the texts of diverged steps, which an error has named.
 
     Raises:
         OSError: a file cannot be removed.
     """
     if not (path / run_files.MARK_FILE).exists():
         return
-    keep = {
-        *keep,
-        *(file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")),
-    }  # which an error has named
-    kept = {run_files.LOCK_FILE, *keep, *_users_files(path), *([run_files.MARK_FILE] if keep else [])}
+    left = [file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")]
+    kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
     files = [file for file in run_files.run_files(path) if file.name not in kept]
     # The state file first, so that a half-removed run is not taken for a run; the mark last.
     for file in sorted(
@@ -330,8 +292,8 @@ def read_run_options(path: Path) -> OptionsFile:
     read = read_options(file, data)
     if read.options.n_tokens_vocab is None:
         raise CheckpointError(
-            f"{path}: not a run directory: its options.json goes with dumped weights; give them as `model`, "
-            "or restore the options that the run was trained with"
+            f"{path}: not a run directory: its options.json goes with dumped weights; give their file as "
+            "`model`, or restore the options that the run was trained with"
         )
     of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
     return read._replace(options=read.options.with_values(of_bilm_tf))

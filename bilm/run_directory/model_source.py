@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bilm.errors import ArgumentError, BilmError, checked
 from bilm.io import PathLike
-from bilm.options.options_file import read_values
-from bilm.run_directory.files import CheckpointIndex
-from bilm.weights.distribution import OPTIONS_NAME, ModelFile, StoredModel, find_distribution, find_weights
+from bilm.run_directory.files import is_run
+from bilm.weights.distribution import ModelFile, StoredModel, find_distribution, find_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,26 +88,3 @@ def _open_run(path: Path, checkpoint: str | int | None) -> StoredModel:
     from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
 
     return RunModel(path, checkpoint)
-
-
-def is_run(path: Path) -> bool:
-    """Return true for a run directory: one with the options of a run, and with checkpoints or no weights.
-
-    Options of dumped weights lack the size of the vocabulary. Many on vectors.nlpl.eu do have it; then the
-    weight file decides.
-    """
-    if not path.is_dir():
-        return False
-    file, has_checkpoints = path / OPTIONS_NAME, CheckpointIndex(path).exists()
-    try:
-        values = read_values(file) if file.is_file() else None
-        are_of_a_run = isinstance(values, dict) and values.get("n_tokens_vocab") is not None
-    except BilmError:  # reported when the run is opened
-        are_of_a_run = has_checkpoints
-    if has_checkpoints == are_of_a_run:
-        return has_checkpoints
-    try:
-        find_distribution(path)
-    except BilmError:
-        return True
-    return False

@@ -10,10 +10,11 @@ from bilm.data.lm_datasets import BidirectionalLMDataset, LMDataset
 from bilm.errors import ArgumentError, OptionsError, checked
 from bilm.io import PathLike
 from bilm.options import Options, parameters, recipes
-from bilm.run_directory.directory import FIXED, RunDirectory
+from bilm.run_directory.directory import RunDirectory
 from bilm.runs import test as testing
 from bilm.runs import train as training
 from bilm.runs.reporter import ProgressReporter, TrainingResult
+from bilm.runs.settings import FIXED
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 _LOG = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -64,8 +64,7 @@ class Training:
         Raises:
             DataError: the text cannot be read, or has changed; the steps before are saved.
             DivergenceError: the training diverged; no later checkpoint is saved.
-            CheckpointError: the run directory cannot be written; or, at the end, a later command could not
-                read it.
+            CheckpointError: the run directory cannot be written.
             LostWorkerError: another worker is gone.
         """
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
@@ -92,8 +91,6 @@ class Training:
             ) from error
         finally:
             reporter.end()
-        if worker.is_chief:
-            directory.RunDirectory.open(run.path).latest(read=False)
         best, reason = state.best, ending.reason or "another worker was asked to"
         return TrainingResult(
             request.save_dir,
@@ -110,24 +107,20 @@ class Training:
     def _loop(self, checkpoints: "Checkpoints", ending: "Ending") -> Outcome:
         """Take steps until there is an outcome."""
         state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
-        validation = Validation(self, ending)
-        callbacks: list[Callback] = [
-            Guard(self, checkpoints),
-            Records(self),
-            validation,
-            ending,
-            checkpoints,
-        ]
+        guard, recorder, validation = Guard(self, checkpoints), Records(self), Validation(self, ending)
         try:
             validation.at_start()
-            checkpoints.at_start()
+            checkpoints.after_step(None)
             batches = self._batches(state.positions[worker.index] if state.positions else None)
             steps = training_steps(trainer, batches, state.plan.n_steps, state.first_step, state.n_done)
             while (outcome := ending.outcome) is None:
                 report = next(steps)
                 state.add(report, trainer.loss_scale)
-                for callback in callbacks:
-                    callback.after_step(report)
+                guard.after_step(report)
+                recorder.after_step(report)
+                validation.after_step(report)
+                ending.should_stop()
+                checkpoints.after_step(report)
             return outcome
         except DataError as error:  # the text was changed or removed; the steps before are valid
             if worker.n_workers == 1:  # other workers may be at another step
@@ -169,13 +162,6 @@ class Training:
                 files, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
             )
         )
-
-
-class Callback(Protocol):
-    """Acts after each step."""
-
-    def after_step(self, report: StepReport) -> None:
-        """Act on a step, which the state of the run has counted."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,10 +232,6 @@ class Ending:
         self.reason: str | None = None
         self._last_question: float | None = None  # the first step, which is compiled, does not count
         self._longest_pause = 0.0  # between two questions: a step, a save or both
-
-    def after_step(self, report: StepReport) -> None:  # noqa: ARG002
-        """Ask whether to stop."""
-        self.should_stop()
 
     def should_stop(self) -> bool:
         """Return true if this worker or another should stop: on request, or because its time is nearly over.
@@ -381,12 +363,11 @@ class Checkpoints:
         """Point in the course of the run, which differs from the saved one if there is something to save."""
         return self._training.state.n_done, self._training.state.must_evaluate
 
-    def at_start(self) -> None:
-        """Save after a validation before the first step, see `Validation.at_start`."""
-        self.after_step(None)
-
     def after_step(self, report: StepReport | None) -> None:
         """Save if a checkpoint is due, the validation was the best so far, or the call ends.
+
+        Args:
+            report: report of the step; None before the first one, see `Validation.at_start`.
 
         Raises:
             CheckpointError: the checkpoint cannot be written.

@@ -31,8 +31,8 @@ from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, transfer
 
-_LEAST_SHARED = 0.05  # share of heldout words in sentences that every text may have, such as headings
 _RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
+_LEAST_SHARED = 0.05  # share of heldout words in sentences that every text may have, such as headings
 
 
 def run(
@@ -77,9 +77,10 @@ def run(
         begun = None if interrupted is None else interrupted.run_state.plan
         if "unicode_form" not in request.settings.values:
             form = options.unicode_form
+            is_new = source is None and request.recipe not in (None, Recipe.BILM_TF)
             if begun is not None:
                 form = begun.options.unicode_form
-            elif source is None and request.recipe not in (None, Recipe.BILM_TF):
+            elif is_new or (old_vocabulary is not None and request.steps is not None):
                 made_by = ModelSteps(steps).pipeline
                 form = vocabulary.form_of_words if made_by is None else made_by.form
             options = dataclasses.replace(options, unicode_form=form)
@@ -154,7 +155,7 @@ def _opened(
     if interrupted is not None:
         interrupted.check_vocabulary(vocabulary)
     elif writes and not request.in_place:
-        files.require_replaceable(request.path, request.overwrite, vocabulary, inputs)
+        files.require_replaceable(request.path, request.overwrite, inputs)
     return interrupted
 
 

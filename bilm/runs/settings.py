@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options, recipes
-from bilm.options.options_file import choose_options, read_values
+from bilm.options.options_file import read_values
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
@@ -191,82 +191,76 @@ ARGUMENTS = tuple(TrainingArguments.__annotations__)
 """Names of the keyword arguments of `TrainingSettings.from_arguments`."""
 
 
+TEXTS = ("train_prefix", "heldout_prefix")
+"""Arguments that are patterns of text files."""
+
+FIXED: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab", "share_embedding_softmax")
+"""Keys of the options that cannot change when training continues."""
+
 _PATHS = "corpus vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _OF_ONE_CALL = ("max_time", "resume", "dry_run")
+_IN_FILE = (*ARGUMENTS, "train_prefix", "corpus", "vocab_file", "save_dir", "preset", "options", "recipe")
 
 
 def read_arguments(path: PathLike) -> dict[str, Any]:
     """Read the arguments of `bilm.train` from a TOML file, such as the ``run.toml`` of a run, or from JSON.
 
     Texts are returned as tuples of patterns, ``options`` as a dictionary or a file name. Names that another
-    version of bilm wrote and this one does not know are left out with a warning.
+    version of bilm wrote and this one does not know are left out with a warning. The call checks the values.
 
     Raises:
-        OptionsError: a name is unknown, or a value has the wrong type or is out of range.
+        OptionsError: a name is unknown.
     """
     values = read_values(path)
     if isinstance(values, dict) and "lstm" in values:
         raise OptionsError(f"{path}: has the hyper-parameters of a model; give the file as `options`")
+    file = json_objects.JsonObject("", values)
+    writer = file.take("written_by", str, WRITER)
+    file.taken.update(_IN_FILE)
     try:
-        file = json_objects.JsonObject("", values)
-        options = file.take("options", dict | str | None, None)
-        preset, *_ = (
-            file.take(name, str | None, None)
-            for name in ("preset", "recipe", "corpus", "vocab_file", "save_dir")
-        )
-        file.taken.update(ARGUMENTS, ["train_prefix"])
-        writer = file.take("written_by", str, WRITER)
         if writer == WRITER:
             file.refuse_unknown()
         if file.problems:
             raise OptionsError("; ".join(file.problems))
-        if isinstance(options, dict):
-            known, others = Options.parse(options, refuse_unknown=writer == WRITER)
-            values["options"] = options = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
-            if writer != WRITER:
-                warn_of_unknown(path, [*file.unknown, *(f"options.{key}" for key in others)], writer)
-        known_names = file.taken - {"written_by"}
-        values = {name: values[name] for name in values if name in known_names and values[name] is not None}
+        values = {name: values[name] for name in values.keys() & {*_IN_FILE} if values[name] is not None}
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
-        arguments = {name: values[name] for name in ARGUMENTS if name in values}
-        settings = TrainingSettings.from_arguments(
-            {"heldout_prefix": STDIN} | arguments
-        )  # a flag may give it
-        choose_options(preset, options).with_values(settings.values)
+        unknown = file.unknown
+        if isinstance(values.get("options"), dict):
+            known, others = Options.parse(values["options"], refuse_unknown=writer == WRITER)
+            values["options"] = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
+            unknown += [f"options.{key}" for key in others]
+        warn_of_unknown(path, unknown, writer)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error
     return values
-
-
-TEXTS = ("train_prefix", "heldout_prefix")
-"""Arguments that are patterns of text files."""
 
 
 def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return the arguments of a call with the texts and the vocabulary of its `corpus`, if it has one.
 
     Args:
-        arguments: arguments of the call by name; texts as patterns, None for a missing argument.
+        arguments: arguments of the call by name, without default values; texts as patterns.
         kind: ``train`` or ``restart``, which needs a new vocabulary only to remap to it.
 
     Raises:
         ArgumentError: the corpus is none, or goes with another text or vocabulary; or without it, the text or
             the vocabulary is missing.
     """
-    corpus = arguments.get("corpus")
-    if corpus is None:
+    if "corpus" not in arguments:
         needed = ["train_prefix"] + ["vocab_file"] * (kind == "train")
-        if missing := [f"`{name}`" for name in needed if not arguments.get(name)]:
+        if missing := [f"`{name}`" for name in needed if name not in arguments]:
             raise ArgumentError(f"give {' and '.join(missing)}, or the `corpus` of `bilm prepare`")
         return dict(arguments)
     from bilm.text.prepare import CorpusFiles
 
-    own = CorpusFiles.of(corpus)._asdict()
-    if kind == "restart" and not arguments.get("remap_vocab"):
-        del own["vocab_file"]
-    for name, file in own.items():
-        value = arguments.get(name) or ()  # the workers of a cluster get the files, too
-        if value and (file is None or [*map(_absolute, as_patterns(value, name))] != [_absolute(file)]):
+    files = CorpusFiles.of(arguments["corpus"])
+    own: dict[str, Any] = {"train_prefix": (files.train_prefix,), "steps": files.steps}
+    if files.heldout_prefix is not None:
+        own["heldout_prefix"] = (files.heldout_prefix,)
+    if kind == "train" or arguments.get("remap_vocab"):
+        own["vocab_file"] = files.vocab_file
+    for name in arguments.keys() & {*own, *TEXTS}:
+        if arguments[name] != own.get(name):  # what repeats a call may name both
             raise ArgumentError(f"`corpus` does not go with `{name}`")
     return {**arguments, **own}
 
@@ -284,7 +278,8 @@ class Request:
 
     Attributes:
         kind: name of the function, ``"train"`` or ``"restart"``.
-        arguments: arguments and settings by name, without default values and callbacks; paths are absolute.
+        arguments: arguments and settings by name, without default values and callbacks, with the files of the
+            corpus; paths are absolute.
         settings: see `TrainingSettings.from_arguments`.
         overwrite: true if a new run may replace an existing one.
         reporter: receives the progress of the call.
@@ -310,40 +305,31 @@ class Request:
     ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
-        local = {"settings", "steps", "ray", "reporter", "should_stop"}
         typed = {**arguments, **arguments["settings"]}
+        for name in ("settings", "ray", "reporter", "should_stop"):
+            typed.pop(name, None)
         typed |= {name: as_patterns(typed[name], name) for name in TEXTS if typed.get(name) is not None}
-        given = with_corpus(typed, self.kind)
-        texts = {name: as_patterns(given[name], name) for name in TEXTS if given.get(name) is not None}
-        self.arguments = {
-            name: value
-            for name, value in {**given, **texts}.items()
-            if name not in local and value != defaults.get(name)
-        }
-        are_typed = {name for name, value in typed.items() if value not in (None, ())}
-        written = [f"{name}={_written(value)}" for name, value in self.arguments.items() if name in are_typed]
-        self.steps: Path | None = given.get("steps")
+        typed = {name: value for name, value in typed.items() if value not in (None, (), defaults.get(name))}
+        self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
+        written = ", ".join(f"{name}={_written(value)}" for name, value in typed.items())
+        self.command = self.reporter.command or f"bilm.{self.kind}({written})"
         # From here on the current directory may change.
-        self.arguments |= {name: tuple(map(_absolute, patterns)) for name, patterns in texts.items()}
-        paths = {name: value for name, value in self.arguments.items() if name in _PATHS}
-        self.arguments |= {
-            name: _absolute(path) for name, path in paths.items() if isinstance(path, str | os.PathLike)
-        }
         self.save_dir = Path(save_dir)
         self.path = self.save_dir.absolute()
+        absolute = {name: _absolute(typed[name]) for name in (*TEXTS, *_PATHS) if name in typed}
+        self.arguments = with_corpus(typed | absolute, self.kind)
+        self.steps: Path | None = self.arguments.pop("steps", None)
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}
         self.settings = TrainingSettings.from_arguments(arguments["settings"] | heldout)
-        if "max_time" in self.arguments:
+        if "max_time" in typed:
             self.arguments["max_time"] = self.settings.max_time
         self.overwrite = arguments["overwrite"]
         if self.overwrite and self.settings.resume:
             raise ArgumentError("`overwrite` and `resume` exclude each other")
         recipes.require_recipe(recipe)
         self.recipe, self.in_place, self.freeze = recipe, in_place, freeze
-        self.reporter: Reporter = arguments["reporter"] or ProgressReporter()
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
-        self.command = self.reporter.command or f"bilm.{self.kind}({', '.join(written)})"
 
     def files(self, *names: str) -> list[Path]:
         """Return the files among the arguments of some names."""
@@ -377,5 +363,9 @@ def _written(value: object) -> str:
     return repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
-def _absolute(path: PathLike) -> str:
-    return STDIN if os.fspath(path) == STDIN else os.path.abspath(path)
+def _absolute(value: Any) -> Any:  # noqa: ANN401
+    """Return a path, or each of several, as it is in any current directory; other values unchanged."""
+    if isinstance(value, tuple):
+        return tuple(map(_absolute, value))
+    is_path = isinstance(value, str | os.PathLike) and os.fspath(value) != STDIN
+    return os.path.abspath(value) if is_path else value

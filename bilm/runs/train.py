@@ -1,4 +1,7 @@
-"""Training of a language model from text, and continued training on the same or another text."""
+"""Training of a language model from text, and continued training on the same or another text.
+
+What can be wrong with the arguments is told before TensorFlow is loaded.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -8,11 +11,9 @@ from bilm.errors import ArgumentError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, json_objects
 from bilm.options import Options, parameters, recipes
 from bilm.options.options_file import choose_options
-from bilm.run_directory.directory import FIXED, RunModel
 from bilm.run_directory.model_source import ModelArguments
-from bilm.runs.prepare import run
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import Request, TrainingArguments
+from bilm.runs.settings import FIXED, Request, TrainingArguments
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.distribution import StoredModel
 
@@ -101,6 +102,9 @@ def train(
             f"{vocab_file}: has {vocabulary.size} words, but the options say n_tokens_vocab "
             f"{chosen.n_tokens_vocab}; leave it out, since the vocabulary decides"
         )
+    from bilm.backend import keras_backend  # noqa: F401 - before TensorFlow
+    from bilm.runs.prepare import run
+
     return run(request, dataclasses.replace(chosen, n_tokens_vocab=vocabulary.size), vocabulary)
 
 
@@ -180,6 +184,10 @@ def restart(
     )
     if ray is not None:
         return ray.train(request.kind, request.arguments, request.reporter, should_stop)
+    from bilm.backend import keras_backend  # noqa: F401 - before TensorFlow
+    from bilm.run_directory.directory import RunModel
+    from bilm.runs.prepare import run
+
     names = ("model", "save_dir", "options_file", "weight_file")
     paths = {name: request.arguments.get(name) for name in names}
     source = ModelArguments(**paths, checkpoint=checkpoint).open()
@@ -213,10 +221,9 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     Raises:
         OptionsError: a value would change the network.
     """
-    fixed, n_words = FIXED[:-1], None  # dumped weights may have no softmax
-    if isinstance(source, RunModel):
-        source.warn_of_assumed(values)
-        fixed, n_words = FIXED, source.n_predicted
+    fixed, n_words = FIXED, source.n_predicted
+    if source.step is None:  # dumped weights may have no softmax
+        fixed, n_words = FIXED[:-1], None
     # The recorded number of tokens is for the text that the run began with; the new text is counted.
     before = dataclasses.replace(source.options, n_tokens_vocab=n_words, n_train_tokens=None)
     after = before.with_values(values)

@@ -1,7 +1,9 @@
 """Commands of other packages, by entry point."""
 
+import click
 import pytest
 
+from bilm.cli import main
 from tests.helpers import invoke, refuse, run
 
 
@@ -36,6 +38,12 @@ def test_help_lists_commands_without_import():
         ["count-lines", "from", "more_lines"],
         ["broken", "from", "missing_lines"],
     ]
+
+
+@pytest.mark.usefixtures("_plug_ins")
+def test_completion_offers_commands_without_import():
+    offered = main.shell_complete(click.Context(main, info_name="bilm"), "")
+    assert {"train", "count-lines", "broken"} <= {item.value for item in offered}
 
 
 @pytest.mark.usefixtures("_plug_ins")

@@ -96,7 +96,8 @@ def test_pipe_in_a_run_is_refused(run_copy, smallest_file, name, kind):
     file.unlink()
     os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
     restart = ("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
-    for command in (("info", run_copy), restart, train_command(run_copy, smallest_file(), "--resume")):
+    commands = [("info", run_copy), restart, train_command(run_copy, smallest_file(), "--resume")]
+    for command in [*commands, *([("plot", run_copy)] if name == "metrics.jsonl" else [])]:
         signal.alarm(60)  # ends the process if it waits
         message = refuse(*command)
         signal.alarm(0)

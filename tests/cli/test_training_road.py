@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bilm.errors import CheckpointError, DivergenceError
+from bilm.errors import DivergenceError
 from bilm.run_directory import directory
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.files import writing
@@ -182,28 +182,16 @@ def train(smallest_file, tmp_path):
 # --- files of others ----------------------------------------------------------------------------------
 
 
-def test_users_vocabulary_stays(train, tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    path.mkdir()
-    vocab = path / "vocab.txt"
+def test_users_vocabulary_is_refused(train, tmp_path):
+    """In the directory of a new run, and where a run would be replaced with its own."""
+    vocab = tmp_path / "run" / "vocab.txt"
+    vocab.parent.mkdir()
     shutil.copy(VOCAB, vocab)
-    (path / "link").symlink_to(vocab)
-    (path / "events.out.tfevents.1.mine").write_text("mine")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bilm.runs.loop.training_steps", lambda *_: iter(()))
-        with pytest.raises(StopIteration):
-            invoke(*train(vocab=vocab))
-    before = {"vocab.txt", "link", "events.out.tfevents.1.mine"}
-    assert {file.name for file in path.iterdir()} == before
-    run(*train(vocab=vocab))
-
-    def broken(*_):
-        raise CheckpointError("broken")
-
-    monkeypatch.setattr("bilm.runs.loop.training_steps", broken)
-    assert refuse(*train("--overwrite", vocab=path / "link")) == "broken"
-    assert {file.name for file in path.iterdir()} == before and vocab.read_bytes() == VOCAB.read_bytes()
-    assert (path / "events.out.tfevents.1.mine").read_text() == "mine"
+    assert f"{vocab}: is an input of this command" in refuse(*train(vocab=vocab))
+    assert snapshot(vocab.parent) == {"vocab.txt": VOCAB.read_bytes()}
+    vocab.unlink()
+    run(*train())
+    assert f"{vocab}: is an input of this command" in refuse(*train("--overwrite", vocab=vocab))
 
 
 def test_foreign_files_are_refused_before_counting(train, tmp_path):

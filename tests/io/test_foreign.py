@@ -14,6 +14,7 @@ from bilm.io.zip_archive import ZipArchive
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
 
 ALLENNLP = "an AllenNLP model without the biLM's options"
+OTHER = "a model of another kind"
 PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it"
 
 
@@ -21,12 +22,12 @@ PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it"
     ("names", "what"),
     [
         (["config.json", "weights.th", "vocabulary"], ALLENNLP),
-        (["config.json", "encoder.pkl", "token_embedder.pkl", "char.dic"], "a model of ELMoForManyLangs"),
-        (["saved_model.pb", "tfhub_module.pb"], "a module of TF-Hub"),
-        (["saved_model.pb"], "a SavedModel or a Keras model"),
-        (["config.json", "tf_model.h5"], "a transformer"),
+        (["config.json", "encoder.pkl", "token_embedder.pkl", "char.dic"], OTHER),
+        (["saved_model.pb", "tfhub_module.pb"], OTHER),
+        (["saved_model.pb"], OTHER),
+        (["config.json", "tf_model.h5"], OTHER),
         (["best.th"], PYTORCH),
-        (["metadata.json", "config.json", "model.weights.h5"], "a SavedModel or a Keras model"),
+        (["metadata.json", "config.json", "model.weights.h5"], OTHER),
     ],
 )
 def test_folders_are_described(names, what, tmp_path):
@@ -50,7 +51,7 @@ class Evil:
     ("name", "data", "what"),
     [
         ("pickle", pickle.dumps(Evil(), protocol=2), "a Python pickle, which bilm does not read"),
-        ("safetensors", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', "a file of safetensors"),
+        ("safetensors", struct.pack("<Q", 20) + b'{"a": {"dtype": 1}}  ', OTHER),
         ("lfs", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
         ("page", b"<!DOCTYPE html>\n<html>", "a web page; download"),
         ("gzip", gzip.compress(b"text", mtime=0), "compressed with gzip; decompress it"),

@@ -1,5 +1,6 @@
 """Lines of texts: compressed, damaged, from pipes, changed meanwhile."""
 
+import bz2
 import gzip
 import io
 import lzma
@@ -33,7 +34,7 @@ def zstd(data):
     return pytest.importorskip("zstandard").ZstdCompressor(write_checksum=True).compress(data)
 
 
-every_compression = pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, zstd])
+every_compression = pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress, zstd])
 small_blocks = pytest.mark.parametrize("block", [3, 1 << 20])
 
 
@@ -92,7 +93,7 @@ def test_damaged_compression_names_the_file(tmp_path, compress, first):
             list(read_lines(write(tmp_path / name, (compress(first) if first else b"") + data)))
 
 
-@pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
+@pytest.mark.parametrize("ending", ["gz", "xz", "bz2", "zst"])
 def test_empty_gz_is_refused(tmp_path, ending):
     with pytest.raises(
         DataError, match=f"a.{ending}: the compressed file is truncated or corrupt .it is empty"
@@ -135,7 +136,7 @@ def test_endless_line_is_refused(tmp_path):
     assert peak_of(read) < 1 << 26
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, zstd])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress, zstd])
 def test_streams_match_files(tmp_path, compress):
     source = io.BytesIO(compress(TEXT.encode()))
     assert list(read_stream_lines(source, "standard input")) == TEXT.splitlines()

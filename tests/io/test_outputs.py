@@ -60,11 +60,11 @@ def test_dangling_symlink_is_refused(check, tmp_path):
 @pytest.mark.parametrize("check", [check_output, check_saved_model])
 def test_missing_parent_is_refused(check, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    assert refused(check, tmp_path / "none" / "new", False) == "cannot be written: No such file or directory"
-    assert refused(check, tmp_path / "file" / "new", False) == "cannot be written: Not a directory"
+    for parent in ("none", "file"):
+        message = refused(check, tmp_path / parent / "new", False)
+        assert message == f"cannot be written: {tmp_path / parent} is no directory that you may write in"
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    message = refused(check, tmp_path / "new", False)
-    assert message == f"cannot be written: no permission to write in {tmp_path}"
+    assert refused(check, tmp_path / "new", False).startswith(f"cannot be written: {tmp_path} is no")
 
 
 # --- inputs ---------------------------------------------------------------------------------------------

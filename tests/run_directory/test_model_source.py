@@ -35,8 +35,6 @@ def test_inference_options_make_no_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").write_bytes(OPTIONS.read_bytes())
     assert "restore the options that the run was trained with" in refused(run)
-    (run / "model.hdf5").write_bytes(WEIGHTS.read_bytes())
-    assert type(open_model(run)) is StoredModel
 
 
 def test_training_options_beside_weights_make_no_run(tmp_path):
@@ -44,6 +42,8 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(open_model(folder)) is StoredModel
     (folder / "model.hdf5").unlink()
+    assert refused(folder).startswith(": not a model: no file of weights among")
+    (folder / "bilm-run.json").write_text("{}")
     assert refused(folder) == ": no checkpoint yet"
 
 
@@ -78,15 +78,6 @@ def without(path, *keys):
     options = json.loads((path / "options.json").read_text())
     write_json(path / "options.json", {key: options[key] for key in options.keys() - keys})
     return path
-
-
-def test_missing_options_warn(tmp_path, caplog):
-    foreign = shutil.copytree(GOLDEN / "char" / "final", tmp_path / "final")
-    opened = RunModel(without(foreign, "unroll_steps", "batch_size", "n_negative_samples_batch"))
-    assert caplog.records == []
-    opened.warn_of_assumed({"batch_size": 7})
-    (record,) = caplog.records
-    assert record.getMessage().endswith("assumed: unroll_steps 20, n_negative_samples_batch 8192")
 
 
 def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):

@@ -255,8 +255,9 @@ def test_replaced_records_file_is_appended_to(calls, tmp_path):
 
 def test_changed_vocabulary_is_error(calls, tmp_path):
     path = tmp_path / "run"
+    calls.train(path, meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
     with pytest.raises(CheckpointError, match="vocab.txt: changed since the run began; restore it"):
-        calls.train(path, meanwhile=lambda: (path / "vocab.txt").write_text("mine\n"))
+        calls.train(path, resume=True)
     assert (path / "vocab.txt").read_text() == "mine\n" and (path / f"model.ckpt-{N_STEPS}.index").exists()
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import bilm
 from bilm import ElmoEmbedder, SentenceVectorizer, WordPredictor, batch_to_ids
 from bilm.data.batcher import Batcher
+from bilm.errors import VocabularyError
 from bilm.text.prepare import prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.helpers import TRAIN, combined_perplexity, run, small_options
@@ -49,7 +50,8 @@ def test_new_model_takes_form_of_its_vocabulary(accented):
 
 
 @pytest.mark.parametrize("form", ["NFD", "NFKC", None])
-def test_new_model_takes_form_of_its_corpus(tmp_path, form):
+def test_model_takes_form_of_its_new_corpus(accented, tmp_path, form):
+    """A new model, and one that is carried over to the words of the corpus."""
     text = unicodedata.normalize("NFC", " ".join([*WORDS, "\u00b2", "."])) + "\n"
     (tmp_path / "raw.txt").write_text(text * 40)
     prepare(tmp_path / "raw.txt", tmp_path / "corpus", form=form, heldout=0, keep_lines=True)
@@ -58,6 +60,13 @@ def test_new_model_takes_form_of_its_corpus(tmp_path, form):
     run = bilm.RunDirectory.open(tmp_path / "run")
     assert run.options.unicode_form == form
     assert bilm.test(tmp_path / "raw.txt", tmp_path / "run").oov_rate == 0
+    arguments = {"corpus": tmp_path / "corpus", "save_to": tmp_path / "carried", "remap_vocab": True}
+    if form == "NFD":
+        with pytest.raises(VocabularyError, match="id 4, is not in NFC"):
+            bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
+    else:
+        bilm.restart(save_dir=accented / "run-NFC", max_steps=1, **arguments)
+        assert bilm.RunDirectory.open(tmp_path / "carried").options.unicode_form == form
 
 
 def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):

@@ -3,7 +3,6 @@
 import functools
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -156,8 +155,9 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     """Use the arguments in a file as defaults of the flags."""
     if path is not None and not context.resilient_parsing:
         values = settings.read_arguments(path)
-        values |= {"changes": [*values.get("changes", {}).items()]}
-        context.default_map = values | dict(context.default_map or {})
+        typed = {name: str(value) for name, value in values.items() if isinstance(value, int | float)}
+        changes = [*values.get("changes", {}).items()]
+        context.default_map = values | typed | {"changes": changes} | dict(context.default_map or {})
     return path
 
 
@@ -217,16 +217,11 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
 
     @functools.wraps(train)
     def command(**arguments: Any) -> None:  # noqa: ANN401
-        started = time.monotonic()
         _prefer_flags(click.get_current_context(), arguments)
-        settings.with_corpus(arguments, train.__name__)  # before TensorFlow is loaded
+        process.choose_tensorflow()
         with process.StopRequests() as stop:
             printer = PrintingReporter(stop)
             try:
-                process.import_tensorflow()
-                if arguments["max_time"] is not None:
-                    left = arguments["max_time"] - (time.monotonic() - started)
-                    arguments["max_time"] = max(left, 1e-3)
                 result = train(**arguments, reporter=printer, should_stop=printer.should_stop)
             except KeyboardInterrupt:
                 if stop.reason is None:
