@@ -1,8 +1,6 @@
 """Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
 import math
-import operator
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +8,11 @@ from typing import BinaryIO
 
 import h5py
 import numpy as np
-from h5py import h5d, h5t, h5z
+from h5py import h5t
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
-from bilm.weights.arrays import Arrays, Shapes, as_weights, check_arrays
+from bilm.weights.arrays import Arrays, as_weights, check_arrays
 from bilm.weights.names import ONE_LAYER, WeightName
 
 # Errors of h5py for damaged files; the class depends on the place of the damage.
@@ -53,40 +51,9 @@ _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # nested groups; weights have five
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
-_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
-_CHECKSUM_BYTES = 4
-_MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
-class HDF5Weights:
-    """Dumped weights in an open HDF5 file, a `bilm.weights.arrays.WeightFile`.
-
-    Args:
-        file: open file, see `opened_hdf5`.
-        source: name of the file in errors.
-
-    Raises:
-        WeightsError: the file holds something other than weights, see `_datasets`.
-    """
-
-    def __init__(self, file: h5py.File, source: str) -> None:
-        self._file, self._source = file, source
-        self._stored = _datasets(file, source)
-        self.shapes: Shapes = {name: dataset.shape for name, dataset in self._stored.items()}
-
-    def read(self, names: Iterable[WeightName]) -> Arrays:
-        """Read the arrays by bilm's names, with the softmax if the file has it.
-
-        Raises:
-            WeightsError: the arrays do not fit `names`, or are damaged.
-        """
-        needed = check_arrays(self.shapes, names, self._source)
-        if sum(map(_n_bytes, self._stored.values())) > self._file.id.get_filesize() * _MOST_COMPRESSED:
-            raise WeightsError(f"{self._source}: its arrays are larger than a file of its size can hold")
-        return {n.own: _read_array(self._stored[n.hdf5], self._source) for n in needed}
-
-
-def _datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
+def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """Return all datasets in the file itself, by name; links to other files are not followed.
 
     The name of a model's only layer is as `ONE_LAYER` says.
@@ -126,76 +93,45 @@ def _is_array(item: object) -> bool:
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
-def _read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
-    """Read an array as float32; memory use is proportional to the stored bytes.
+def read_arrays(
+    stored: Mapping[str, h5py.Dataset | np.ndarray], names: Iterable[WeightName], source: str
+) -> Arrays:
+    """Read arrays by bilm's names, float32, with the softmax if it is there.
 
     Args:
-        dataset: array, contiguous or in chunks, plain or compressed with deflate.
+        stored: arrays by HDF5 name, in an open file or in memory.
+        names: names of the model's arrays.
+        source: name of the file in errors.
+
+    Raises:
+        WeightsError: the arrays do not fit `names`, or are damaged.
+    """
+    needed = check_arrays({name: array.shape for name, array in stored.items()}, names, source)
+    return {name.own: _read_array(stored[name.hdf5], source) for name in needed}
+
+
+def _read_array(dataset: h5py.Dataset | np.ndarray, source: str) -> np.ndarray:
+    """Read an array as float32.
+
+    Args:
+        dataset: array in memory; or in a file, contiguous or in chunks, plain or compressed.
         source: name of the file in errors.
 
     Raises:
         WeightsError: the file declares more than it holds, or the numbers are not finite.
     """
-    if (problem := _storage_problem(dataset)) is not None:
-        raise WeightsError(f"{source}: {dataset.name!r:.80} is {dataset.shape}, and {problem}")
-    return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
-
-
-def _storage_problem(dataset: h5py.Dataset) -> str | None:
-    """Describe a problem that HDF5 does not detect, if any: missing data, or chunks of a wrong size."""
-    properties = dataset.id.get_create_plist()
-    pipeline = [properties.get_filter(i) for i in range(properties.get_nfilters())]
-    filters = [code for code, *_ in pipeline]
-    is_reordered = h5z.FILTER_SHUFFLE in filters and pipeline[0][2] != (dataset.dtype.itemsize,)
-    if is_reordered or filters != [known for known in _FILTERS if known in filters]:
-        return "has other filters than shuffle, deflate and checksums; write it again without them"
+    if isinstance(dataset, np.ndarray):
+        return dataset
+    # HDF5 would allocate what the file declares, and take missing chunks for zeros.
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
-    is_compressed = h5z.FILTER_DEFLATE in filters
-    if _n_bytes(dataset) > stored * (_MOST_COMPRESSED if is_compressed else 1):
-        return f"has only {stored:,} bytes there"
-    if dataset.chunks is None:
-        return None
-    chunks: list[h5d.StoreInfo] = []
-    dataset.id.chunk_iter(chunks.append)
-    grid = [range(0, *sizes) for sizes in zip(dataset.shape, dataset.chunks, strict=True)]
-    places = {chunk.chunk_offset for chunk in chunks}
-    n_stored = sum(all(map(operator.contains, grid, place)) for place in places)
-    if n_stored != _n_chunks(dataset):
-        return f"only {n_stored:,} of its {_n_chunks(dataset):,} chunks are there"
-    # A chunk that deflate did not make smaller is stored plain, with deflate's bit alone in its mask.
-    skipped = 1 << filters.index(h5z.FILTER_DEFLATE) if is_compressed else 0
-    n_plain = _chunk_bytes(dataset) + _CHECKSUM_BYTES * (h5z.FILTER_FLETCHER32 in filters)
-    for chunk in chunks:
-        is_plain = chunk.filter_mask == skipped and chunk.size == n_plain
-        is_deflated = is_compressed and not chunk.filter_mask
-        if not is_plain and not (is_deflated and _inflated(dataset, chunk) == _chunk_bytes(dataset)):
-            return f"a chunk of it does not hold its {_chunk_bytes(dataset):,} bytes"
-    return None
-
-
-def _chunk_bytes(dataset: h5py.Dataset) -> int:
-    return math.prod(dataset.chunks) * dataset.dtype.itemsize
-
-
-def _n_chunks(dataset: h5py.Dataset) -> int:
-    return math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True))
-
-
-def _n_bytes(dataset: h5py.Dataset) -> int:
-    """Return the bytes that reading an array takes, including the margins of its last chunks."""
-    return dataset.nbytes if dataset.chunks is None else _n_chunks(dataset) * _chunk_bytes(dataset)
-
-
-def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
-    """Decompress a chunk, up to one byte more than declared, and return its size; HDF5 has no such limit."""
-    most = _chunk_bytes(dataset) + 1
-    if chunk.size > most + _MARGIN:
-        return most
-    data = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-    try:
-        return len(zlib.decompressobj().decompress(data, most))
-    except zlib.error:
-        return 0
+    sizes = zip(dataset.shape, dataset.chunks or dataset.shape, strict=True)
+    is_whole = dataset.chunks is None or dataset.id.get_num_chunks() == math.prod(
+        -(-n // k) for n, k in sizes
+    )
+    if not is_whole or dataset.nbytes > stored * (1 if dataset.compression is None else _MOST_COMPRESSED):
+        problem = f"is {dataset.shape}, and has only {stored:,} bytes there"
+        raise WeightsError(f"{source}: {dataset.name!r:.80} {problem}")
+    return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
 
 
 _OVERHEAD = 1 << 18  # bytes besides the arrays, for some dozens of arrays
@@ -210,7 +146,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit `names`.
     """
     with opened_hdf5(path, WeightsError) as file:
-        return HDF5Weights(file, str(path)).read(names)
+        return read_arrays(stored_arrays(file, str(path)), names, str(path))
 
 
 def write_hdf5(
