@@ -152,8 +152,8 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = True) -> No
         DataError: the format is unknown, its library is not installed, or the file cannot be written.
     """
     form = picture_format(path)
-    cannot = messages.os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
-    with cannot, atomic.writing(path, overwrite=overwrite) as (temporary,):
+    errors = ValueError, ArithmeticError
+    with atomic.writing(path, overwrite=overwrite, failure=DataError, errors=errors) as (temporary,):
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:

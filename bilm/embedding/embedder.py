@@ -24,7 +24,7 @@ from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
 from bilm.io.run_files import TEXT_FILE
 from bilm.models import bidirectional_lm, sentence_encoder
-from bilm.options.options_file import load_inference_options
+from bilm.options import Precision
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
 from bilm.text.pipeline import TextPipeline
@@ -74,15 +74,11 @@ def _load(
     source: StoredModel, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedModel]:
     """Load a model onto its devices."""
-    vocabulary = None
-    if source.options.char_cnn is None:
-        vocabulary = source.own_vocabulary(vocab_file)
-    elif vocab_file is not None:
-        raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    arrays, models = source.arrays(), []
+    vocabulary = source.own_vocabulary(vocab_file) if source.options.char_cnn is None else None
+    arrays, models, precision = source.arrays(), [], settings.precision or Precision.FLOAT32
     for device in settings.devices:
         with on_device(device):
-            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, settings.precision)
+            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
         models.append(PackedModel(encoder, vocabulary, device, settings))
     return models
 
@@ -96,7 +92,7 @@ class ElmoEmbedder(ChunkEmbedder):
         options_file: ``options.json`` of the weights.
         weight_file: HDF5, as written by bilm-tf, AllenNLP and ``bilm dump-weights``; or the state dict
             (``.th``) or archive (``model.tar.gz``) of an AllenNLP model with an ELMo in it.
-        vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
+        vocab_file: vocabulary of a word-level model; a character-level model needs and reads none.
         model: path of a model, instead of the two files, see `from_model`; or the arguments that name it, or
             the opened model.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
@@ -143,7 +139,7 @@ class ElmoEmbedder(ChunkEmbedder):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        checked = EmbedderSettings.from_keywords(settings)
+        checked = EmbedderSettings(**settings)
         if not isinstance(model, ModelArguments | StoredModel):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
         source = model.open() if isinstance(model, ModelArguments) else model
@@ -269,16 +265,9 @@ class ElmoEmbedder(ChunkEmbedder):
         """Embed sentences: float32 (layers, words, dim) each.
 
         Raises:
-            DataError: a sentence is not a list of words; or, if `stateful`, there are more sentences than
-                `batch_size`.
+            DataError: a sentence is not a list of words.
         """
-        sentences = batcher.words_of_all(batch)
-        if self.model.stateful and len(sentences) > self.model.max_batch_size:
-            raise DataError(
-                f"{len(sentences)} sentences, but the state of only {self.model.max_batch_size} is carried; "
-                "give smaller batches or a larger batch_size"
-            )
-        return list(self.embed_sentences(sentences))
+        return list(self.embed_sentences(batch))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
         """Embed sentences into one array padded with zeros, like AllenNLP's method.
@@ -519,12 +508,6 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = load_inference_options(options_file).char_cnn is None
-    embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
-        vocab_file if by_word else None,
-        stateful=stateful,
-        batch_size=1 if stateful else None,
-    )
+    batch_size = 1 if stateful else None
+    embedder = ElmoEmbedder(options_file, weight_file, vocab_file, stateful=stateful, batch_size=batch_size)
     embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
@@ -86,6 +86,13 @@ class EmbeddingReport:
         self.n_tokens += n_tokens
         self.seconds = time.monotonic() - self._began
 
+    def require_some(self, words: Collection[str] | None = None) -> None:
+        """Raise a `DataError` if the text has no lines, or none of the words."""
+        if not self.n_lines:
+            raise DataError("there are no sentences to embed: the text is empty")
+        if words is not None and not self.occurrences:
+            raise DataError("none of the words is in the text; they are compared as they are written")
+
 
 def check_embeddings(
     outfile: Path, overwrite: bool, resume: bool, inputs: Iterable[PathLike | int | None] = ()
@@ -153,8 +160,7 @@ def embed_file(
     report = EmbeddingReport()
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:
-        stack.enter_context(messages.os_errors_as(DataError, f"{outfile}: cannot be written"))
-        held = atomic.writing(outfile, finish=partial(_remove_parts, outfile))
+        held = atomic.writing(outfile, finish=partial(_remove_parts, outfile), failure=DataError)
         (temporary,) = stack.enter_context(held)
         check_embeddings(outfile, overwrite, resume)
         parts = find_parts(outfile, settings) if resume else []
@@ -165,11 +171,11 @@ def embed_file(
         report.count(text.n_lines, text.n_blank)
         embedded = background.prefetch(text.chunks(embedder), depth=1)
         first = next(embedded, None)
-        if first is None and not parts:
-            raise DataError("there are no sentences to embed: the text is empty")
-        if first is None and [part.path for part in parts] == [outfile]:
-            temporary.unlink()  # the output stays as it is
-            return report
+        if first is None:
+            report.require_some()
+            if [part.path for part in parts] == [outfile]:
+                temporary.unlink()  # the output stays as it is
+                return report
         if not resume:
             _remove_parts(outfile)
         with _failures_named(outfile):

@@ -134,19 +134,18 @@ class Scorer:
 
         Raises:
             CheckpointError: the losses are not finite.
-            DataError: as `encoded`.
+            DataError: as `in_chunks`.
         """
-        for chunk, encoded in self.encoded(sentences, _SENTENCES_TOKENS):
+        for chunk in self.in_chunks(sentences, _SENTENCES_TOKENS):
+            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
             scores = -self.in_order(encoded, self._losses(encoded, pack(encoded.lengths)))
             for words, start, end in zip(chunk, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
                 ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
-    def encoded(
-        self, sentences: Iterable[Sequence[str]], least: int
-    ) -> Iterator[tuple[Sequence[list[str]], Sentences]]:
-        """Yield sentences with at least `least` words together, and their ids.
+    def in_chunks(self, sentences: Iterable[Sequence[str]], least: int) -> Iterator[list[list[str]]]:
+        """Yield sentences with at least `least` words together.
 
         Raises:
             DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
@@ -156,7 +155,7 @@ class Scorer:
             for word in chain.from_iterable(chunk):
                 if word.split() != [word]:
                     raise DataError(f"{word!r:.80} is not a word: it is empty or has whitespace")
-            yield chunk, encode_sentences(map(" ".join, chunk), self.vocabulary)
+            yield chunk
 
     def in_order(self, text: Sentences, parts: Iterable[tuple[np.ndarray, Any]]) -> np.ndarray:
         """Put values of tokens, as `outputs` yields them, in the order of the text.
@@ -201,7 +200,7 @@ class Scorer:
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
-            is_target_known = self._targets(text) != self.vocabulary.unk
+            is_target_known = self._inputs_and_targets(text)[1] != self.vocabulary.unk
             for numbers, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
                 is_known = is_target_known[:, numbers]
                 total += losses.sum(axis=1, dtype=np.float64)
@@ -213,9 +212,6 @@ class Scorer:
         means = (total / n_tokens).tolist(), (known / np.maximum(n_known, 1)).tolist()
         return Evaluation(tuple(means[0]), n_tokens, tuple(means[1]))
 
-    def _targets(self, text: Sentences) -> np.ndarray:
-        return _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)[1]
-
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -224,7 +220,7 @@ class Scorer:
         Raises:
             CheckpointError: the losses are not finite.
         """
-        targets = self._targets(text)
+        _, targets = self._inputs_and_targets(text)
         for numbers, outputs in self.outputs(text, packing, is_one_batch):
             losses = self._compute_losses(outputs, targets[:, numbers]).numpy()
             if not np.isfinite(losses).all():
@@ -252,8 +248,7 @@ class Scorer:
             ProcessError: the process was forked after the scorer was made.
         """
         self._home.require()
-        vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
-        inputs, _ = _inputs_and_targets(text, vocabulary, n_directions)
+        inputs, _ = self._inputs_and_targets(text)
         # Longest rows first, so that rows can be dropped as they end.
         order = np.argsort(-packing.row_lengths, kind="stable")
         lengths = packing.row_lengths[order]
@@ -268,13 +263,13 @@ class Scorer:
             n_rows = min(packing.n_rows, enough_rows(int((lengths > first).sum())))
             places = ((steps[numbers] - first) * n_rows + rows[numbers]).astype(np.int32)
             types, type_numbers = np.unique(inputs[:, numbers], return_inverse=True)
-            tokens = np.zeros((n_directions, (end - first) * n_rows), np.int32)
-            tokens[:, places] = type_numbers.reshape(n_directions, -1)
+            tokens = np.zeros((len(inputs), (end - first) * n_rows), np.int32)
+            tokens[:, places] = type_numbers.reshape(len(inputs), -1)
             begins = np.zeros((end - first) * n_rows, bool)
             begins[places] = packing.is_first[numbers] & (not is_one_batch)
             outputs, states = self._run(
-                self._words(text.words_of(types, vocabulary)),
-                tokens.reshape(n_directions, -1, n_rows),
+                self._words(text.words_of(types, self.vocabulary)),
+                tokens.reshape(len(inputs), -1, n_rows),
                 places,
                 begins.reshape(-1, n_rows),
                 tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
@@ -297,21 +292,18 @@ class Scorer:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
 
-
-def _inputs_and_targets(
-    text: Sentences, vocabulary: Vocabulary, n_directions: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids that each direction reads and predicts, in its order, int32 (directions, tokens)."""
-    ids = text.ids
-    inputs = np.roll(ids, 1)
-    inputs[text.starts] = vocabulary.bos
-    backward = ids[_reversed(text)]
-    targets = np.roll(backward, -1)
-    targets[text.ends - 1] = vocabulary.bos
-    read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
-    if text.oov:
-        predicted[predicted >= vocabulary.size] = vocabulary.unk
-    return read[:n_directions], predicted[:n_directions]
+    def _inputs_and_targets(self, text: Sentences) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids that each direction reads and predicts, in its order, int32 (directions, tokens)."""
+        ids, vocabulary, n_directions = text.ids, self.vocabulary, self.model.options.n_directions
+        inputs = np.roll(ids, 1)
+        inputs[text.starts] = vocabulary.bos
+        backward = ids[_reversed(text)]
+        targets = np.roll(backward, -1)
+        targets[text.ends - 1] = vocabulary.bos
+        read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
+        if text.oov:
+            predicted[predicted >= vocabulary.size] = vocabulary.unk
+        return read[:n_directions], predicted[:n_directions]
 
 
 def _reversed(text: Sentences) -> np.ndarray:

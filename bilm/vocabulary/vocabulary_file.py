@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, atomic, messages, outputs, zip_archive
+from bilm.io import PathLike, atomic, outputs, zip_archive
 from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
@@ -82,8 +82,7 @@ def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
         DataError: `path` is not a file, or is a dangling symlink.
     """
     data = vocabulary_text(words, path)
-    failures = messages.os_errors_as(VocabularyError, f"{path}: cannot be written")
-    with failures, atomic.writing(path) as (temporary,):
+    with atomic.writing(path, failure=VocabularyError) as (temporary,):
         temporary.write_bytes(data)
 
 

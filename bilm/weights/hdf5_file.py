@@ -170,8 +170,8 @@ def write_hdf5(
         DataError: the path is not a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.writing(*beside, path, overwrite=overwrite) as (*files, temporary):
+    held = atomic.writing(*beside, path, overwrite=overwrite, failure=WeightsError, errors=[RuntimeError])
+    with held as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -211,8 +211,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
-    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.writing(path) as (temporary,):
+    with atomic.writing(path, failure=WeightsError, errors=[RuntimeError]) as (temporary,):
         _write_arrays(temporary, {_VECTORS: vectors})
 
 

@@ -94,9 +94,6 @@ def test_word_level_models(text, tmp_path):
     run("embed", text, tmp_path / "out.hdf5", *files, "--vocab-file", VOCAB)
     assert len(read(tmp_path / "out.hdf5")) == 25
 
-    message = refuse("embed", text, tmp_path / "no.hdf5", *MODEL, "--vocab-file", VOCAB)
-    assert "reads characters and needs no vocabulary" in message
-
 
 def test_another_vocabulary_of_the_same_size_is_refused(trained, text, tmp_path):
     words = VOCAB.read_text().splitlines()
