@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
-from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
+from bilm.data.packing import Packing, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, in_groups
 from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
 from bilm.text.pipeline import ModelSteps, TextPipeline
@@ -151,7 +151,7 @@ class Scorer:
             DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
         """
         read = map(words_of, count(), require_sentences(sentences))
-        for chunk in chunks(read, lambda _, n_tokens: n_tokens >= least, len):
+        for chunk in in_groups(read, lambda words: len(words) + 2, least):
             for word in chain.from_iterable(chunk):
                 if word.split() != [word]:
                     raise DataError(f"{word!r:.80} is not a word: it is empty or has whitespace")
@@ -196,7 +196,7 @@ class Scorer:
         n_tokens, n_known = 0, 0
         total, known = np.zeros((2, self.model.options.n_directions))
         least = _TEXT_TOKENS if n_rows is None else math.inf
-        for chunk in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
+        for chunk in in_groups(parts, lambda part: len(part.ids), least):
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)

@@ -407,21 +407,11 @@ def _html_pieces(lines: Iterable[str], blocks: _Blocks) -> Iterator[str]:
     yield from blocks.taken()
 
 
-_LONGEST_ENTITY = 100  # characters
-
-
 def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = blocks.start, blocks.end
     parser.CharacterDataHandler = blocks.text
-
-    def entity(entity: str, is_parameter: bool, value: str | None, *_: object) -> None:
-        is_safe = value is None or is_parameter or (len(value) <= _LONGEST_ENTITY and "&" not in value)
-        if not is_safe and entity not in ("amp", "lt", "gt", "quot", "apos"):
-            line = parser.CurrentLineNumber
-            problem = f"the entity {entity!r:.80} is long or nested and is not expanded"
-            raise DataError(f"{name}: line {line}: {problem}")
 
     def undefined_entity(entity: str, is_parameter: bool) -> None:
         """Take the entities of HTML, which older TEI has; its definitions are in other files."""
@@ -430,7 +420,7 @@ def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
         elif not is_parameter:
             blocks.left_out[f"&{entity};"] += 1
 
-    parser.EntityDeclHandler, parser.SkippedEntityHandler = entity, undefined_entity
+    parser.SkippedEntityHandler = undefined_entity
     try:
         while block := content.read(_BLOCK_BYTES):
             parser.Parse(block)

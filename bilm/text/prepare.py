@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.errors import ArgumentError, DataError, checked
-from bilm.io import PathLike, as_patterns, atomic, background, outputs, shards
+from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import Kind, Source, recognise
@@ -283,14 +283,7 @@ class _Reading:
         longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
         for source in self._sources:
             self._current = source
-            pieces, size = [], 0
-            for piece in source.pieces(self._split, self._field):
-                pieces.append(piece)
-                size += len(piece)
-                if size >= longest:
-                    yield source, pieces
-                    pieces, size = [], 0
-            if pieces:
+            for pieces in in_groups(source.pieces(self._split, self._field), len, longest):
                 yield source, pieces
             self._current = None
             self._n_done += source.n_bytes
