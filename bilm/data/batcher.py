@@ -5,7 +5,8 @@ from itertools import count
 
 import numpy as np
 
-from bilm.errors import ArgumentError, DataError, VocabularyError, checked
+from bilm.data.packing import number_types
+from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS
@@ -15,12 +16,9 @@ class Batcher:
     """Converts sentences to character ids, as bilm-tf's class of this name.
 
     Args:
-        lm_vocab_file: any vocabulary or its file; may be None, since character ids do not depend on it. The
-            normal form of a `Vocabulary` is that of the words.
+        lm_vocab_file: any vocabulary or its file, which is not read, since character ids do not depend on it;
+            may be None. The normal form of a `Vocabulary` is that of the words.
         max_token_length: characters of a word, including the two word marks.
-
-    Raises:
-        VocabularyError: the file cannot be read, or the vocabulary has another `max_word_length`.
 
     Example:
         >>> batcher = Batcher(None, 50)
@@ -33,11 +31,6 @@ class Batcher:
 
     @checked
     def __init__(self, lm_vocab_file: PathLike | Vocabulary | None, max_token_length: int) -> None:
-        if lm_vocab_file is not None and not isinstance(lm_vocab_file, Vocabulary):
-            Vocabulary(lm_vocab_file)
-        width = getattr(lm_vocab_file, "max_word_length", max_token_length)
-        if width != max_token_length:
-            raise VocabularyError(f"the vocabulary has {width} characters per word, not {max_token_length}")
         self._vocab = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_token_length)
         self._vocab.unicode_form = getattr(lm_vocab_file, "unicode_form", None)
 
@@ -54,10 +47,10 @@ class Batcher:
             DataError: there are no sentences, or one is not a list of words.
         """
         tokens, is_token = _lay_out(sentences)
-        numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
-        rows = self._vocab.rows_of([*numbers]) + 1  # (word types, characters)
+        types, numbers = number_types(tokens)
+        rows = self._vocab.rows_of(types) + 1  # (word types, characters)
         batch = np.zeros((*is_token.shape, self._vocab.max_word_length), np.int64)
-        batch[is_token] = rows[[numbers[word] for word in tokens]]
+        batch[is_token] = rows[numbers]
         return batch
 
 

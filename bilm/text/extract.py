@@ -171,15 +171,14 @@ def _kind(head: str, name: str) -> Kind:
         )
         roots = {"html": Kind.HTML, "TEI": Kind.TEI, "TEI.2": Kind.TEI, "teiCorpus": Kind.TEI}
         return roots.get(root[1], Kind.XML) if root else Kind.XML
-    first = head.partition("\n")[0].strip()
-    if first.startswith("{"):
-        is_cut = "\n" not in head
-        if is_cut and re.match(r'\{\s*"', first) or isinstance(_parsed(first), dict):
-            return Kind.JSON_LINES
-        if re.match(r"\{\s*(\"|$)", first):
-            raise DataError(f"{name}: is JSON over several lines; `jq -c .` makes JSON lines of it")
-    if first.startswith("[") and (re.match(r"\[\s*\{", head) or isinstance(_parsed(first), list)):
-        raise DataError(f"{name}: is a JSON list; `jq -c '.[]'` makes JSON lines of its objects")
+    first, line_end, _ = head.partition("\n")
+    value = _parsed(first)
+    if isinstance(value, dict) or (
+        not line_end and re.match(r'\{\s*"', first)
+    ):  # the rest is not in the head
+        return Kind.JSON_LINES
+    if isinstance(value, list) or re.match(r"\{\s*(\"|\n)|\[\s*\{", head):
+        raise DataError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
     rows = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     return Kind.CONLLU if _CONLLU_ID.match(next(rows, "")) else Kind.PLAIN
 

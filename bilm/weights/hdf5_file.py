@@ -46,9 +46,7 @@ def opened_hdf5(
             raise failure(f"{path}: cannot be read as HDF5: {messages.reason(error)}") from error
 
 
-# Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
-_MOST_OBJECTS = 10_000
-_MOST_WITHIN = 12  # nested groups; weights have five
+_MOST_ARRAYS = 10_000  # weights are dozens; a file of embeddings has an array per sentence
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
 
@@ -64,18 +62,15 @@ def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
 
     Raises:
         WeightsError: a dataset's name is not UTF-8, its values are not floats stored in the file, or there
-            are more datasets or nested groups than weights can have.
+            are more datasets than weights can have.
     """
     stored: dict[str, h5py.Dataset] = {}
-    n_objects = 0
 
     def visit(name: str | bytes, item: h5py.HLObject) -> None:
-        nonlocal n_objects
-        n_objects += 1 + (len(item) if isinstance(item, h5py.Group) else 0)
         if isinstance(name, bytes):
             raise WeightsError(f"{source}: the name of {name!r:.80} is not UTF-8")
-        if n_objects > _MOST_OBJECTS or name.count("/") > _MOST_WITHIN:
-            raise WeightsError(f"{source}: too many arrays or groups; these are not the weights of a biLM")
+        if len(stored) > _MOST_ARRAYS:
+            raise WeightsError(f"{source}: too many arrays; these are not the weights of a biLM")
         if _is_array(item):
             stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):

@@ -61,7 +61,5 @@ def test_sentences_may_be_iterators():
 
 
 def test_wrong_vocabulary_is_refused():
-    with pytest.raises(VocabularyError, match="5 characters per word, not 6"):
-        Batcher(UnicodeCharsVocabulary.from_words(WORDS, 5), 6)
     with pytest.raises(VocabularyError, match="lacks <S> or </S>"):
         TokenBatcher(Vocabulary.from_words(["<UNK>", "</S>"]))
