@@ -26,7 +26,7 @@ def test_pack_keeps_sentences_whole(lengths, max_rows):
         np.testing.assert_array_equal(back_steps[own], steps[own][::-1])
         assert packing.begins[steps[own.start], rows[own.start]]
         assert packing.is_first[own.start] and not packing.is_word[own.stop - 1]
-    assert packing.begins.sum() == packing.is_first.sum() == packing.is_last.sum() == len(lengths)
+    assert packing.begins.sum() == packing.is_first.sum() == len(lengths)
     np.testing.assert_array_equal(packing.row_lengths, np.bincount(rows, minlength=packing.n_rows))
 
 
