@@ -200,7 +200,7 @@ class Scorer:
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
-            is_target_known = self._inputs_and_targets(text)[1] != self.vocabulary.unk
+            is_target_known = self._pairs(text)[1] != self.vocabulary.unk
             for numbers, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
                 is_known = is_target_known[:, numbers]
                 total += losses.sum(axis=1, dtype=np.float64)
@@ -212,6 +212,9 @@ class Scorer:
         means = (total / n_tokens).tolist(), (known / np.maximum(n_known, 1)).tolist()
         return Evaluation(tuple(means[0]), n_tokens, tuple(means[1]))
 
+    def _pairs(self, text: Sentences) -> np.ndarray:
+        return text.pairs(self.vocabulary, self.model.options.n_directions)
+
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -220,7 +223,7 @@ class Scorer:
         Raises:
             CheckpointError: the losses are not finite.
         """
-        _, targets = self._inputs_and_targets(text)
+        _, targets = self._pairs(text)
         for numbers, outputs in self.outputs(text, packing, is_one_batch):
             losses = self._compute_losses(outputs, targets[:, numbers]).numpy()
             if not np.isfinite(losses).all():
@@ -248,7 +251,7 @@ class Scorer:
             ProcessError: the process was forked after the scorer was made.
         """
         self._home.require()
-        inputs, _ = self._inputs_and_targets(text)
+        inputs, _ = self._pairs(text)
         # Longest rows first, so that rows can be dropped as they end.
         order = np.argsort(-packing.row_lengths, kind="stable")
         lengths = packing.row_lengths[order]
@@ -291,19 +294,6 @@ class Scorer:
     def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
-
-    def _inputs_and_targets(self, text: Sentences) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids that each direction reads and predicts, in its order, int32 (directions, tokens)."""
-        ids, vocabulary, n_directions = text.ids, self.vocabulary, self.model.options.n_directions
-        inputs = np.roll(ids, 1)
-        inputs[text.starts] = vocabulary.bos
-        backward = ids[_reversed(text)]
-        targets = np.roll(backward, -1)
-        targets[text.ends - 1] = vocabulary.bos
-        read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
-        if text.oov:
-            predicted[predicted >= vocabulary.size] = vocabulary.unk
-        return read[:n_directions], predicted[:n_directions]
 
 
 def _reversed(text: Sentences) -> np.ndarray:
