@@ -19,7 +19,7 @@ from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
-from bilm.options.parameters import normaliser
+from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import (
@@ -162,7 +162,7 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
         lines: some lines of the text.
     """
     if counts.oov_rate > MOST_UNKNOWN:
-        yield describe_unknown(counts.oov_rate)
+        yield describe_unknown(counts.oov_rate) + _other_form(vocabulary, lines)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
         yield describe_marks(n_marks)
@@ -173,6 +173,21 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
     if disorder := describe_disorder(by_rank):
         yield disorder
     yield from doubts_about_lines(lines)
+
+
+def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
+    """Return what would help if the words were known in another normal form."""
+    words = [*chain.from_iterable(map(str.split, lines))]
+    n_unknown: dict[UnicodeForm | None, int] = {None: int((vocabulary.lookup(words) < 0).sum())}
+    for form in (UnicodeForm.NFC, UnicodeForm.NFD):
+        n_unknown[form] = int((vocabulary.lookup([*map(form.of_text, words)]) < 0).sum())
+    best = min(n_unknown, key=lambda form: n_unknown[form])
+    if n_unknown[best] > 0.9 * n_unknown[None]:
+        return ""
+    return (
+        f" In the normal form {best}, {n_unknown[best] / len(words):.0%} would be unknown: `bilm prepare "
+        f"--tokens --form {best}` writes the text in it"
+    )
 
 
 @dataclass(frozen=True)

@@ -287,12 +287,20 @@ class WordPredictor(Scorer):
         rank = np.arange(self.vocabulary.size)
         return np.log(np.log1p(1 / (rank + 1))).astype(np.float32)
 
+    @functools.cached_property
+    def _joined(self) -> tuple[str, np.ndarray]:
+        """The words of the vocabulary as lines, and the index of each word's first character."""
+        words = self.vocabulary.words
+        return "\n".join(words), np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
+
     def _matching(self, pattern: str) -> np.ndarray:
         """Return the ids of the words that match a pattern, ascending."""
         once = re.sub(r"\*+", "*", pattern)  # several would be tried in all combinations
         expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in once)
-        ids = [k for k, word in enumerate(self.vocabulary.words) if re.fullmatch(expression, word)]
-        return np.setdiff1d(np.array(ids, np.int32), self.vocabulary.lookup(SPECIAL_TOKENS))
+        text, starts = self._joined
+        found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
+        ids = np.searchsorted(starts, found).astype(np.int32)
+        return np.setdiff1d(ids, self.vocabulary.lookup(SPECIAL_TOKENS))
 
     def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:
         """Return the ids of words to choose from, ascending.

@@ -158,32 +158,40 @@ def test_damaged_dumps_are_refused(tmp_path, good_dump, damage, problem):
         read_hdf5(path, names)
 
 
-def test_nested_groups_are_read(tmp_path):
+def test_nested_groups_are_refused(tmp_path):
     with h5py.File(tmp_path / "round.hdf5", "w") as file:
         file["again"] = file["/"]
     assert ModelFile(tmp_path / "round.hdf5").shapes == {}
     with h5py.File(tmp_path / "deep.hdf5", "w") as file:
         file.create_group("a/" * 1000)
-    assert ModelFile(tmp_path / "deep.hdf5").shapes == {}
+    with pytest.raises(WeightsError, match="too many arrays or groups; these are not the weights of a"):
+        _ = ModelFile(tmp_path / "deep.hdf5").shapes
 
 
-PLAIN, CHUNK = bytes(16), zlib.compress(bytes(16))
+PLAIN, CHUNK, BOMB = bytes(16), zlib.compress(bytes(16)), zlib.compress(bytes(1 << 26), 9)
+NO_CHUNK = "a chunk of it does not hold its 16 bytes"
 
 
 @pytest.mark.parametrize(
-    ("is_compressed", "chunks", "problem"),
+    ("n_filters", "chunks", "problem"),
     [
-        pytest.param(True, {0: CHUNK, 4: CHUNK}, None, id="compressed"),
-        pytest.param(True, {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
-        pytest.param(False, {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
-        pytest.param(True, {4: CHUNK}, "has only 11 bytes there", id="a chunk missing"),
+        pytest.param(1, {0: CHUNK, 4: CHUNK}, None, id="compressed"),
+        pytest.param(1, {0: CHUNK, 4: (PLAIN, 1)}, None, id="a chunk left as it is"),
+        pytest.param(0, {0: PLAIN}, "has only 16 bytes there", id="plain, a chunk missing"),
+        pytest.param(1, {0: CHUNK, 4: (CHUNK, 1)}, NO_CHUNK, id="deflate skipped, of another size"),
+        pytest.param(1, {0: CHUNK, 4: (PLAIN, 2)}, NO_CHUNK, id="another filter skipped"),
+        pytest.param(0, {0: PLAIN, 4: bytes(20)}, NO_CHUNK, id="plain, of another size"),
+        pytest.param(1, {4: CHUNK}, "only 1 of its 2 chunks are there", id="a chunk missing"),
+        pytest.param(1, {0: CHUNK, 4: BOMB}, NO_CHUNK, id="more than was declared"),
+        pytest.param(1, {0: CHUNK, 4: zlib.compress(bytes(15))}, NO_CHUNK, id="less than was declared"),
+        pytest.param(2, {0: zlib.compress(BOMB), 4: CHUNK}, "has other filters", id="twice"),
     ],
 )
-def test_missing_chunks_are_found(tmp_path, is_compressed, chunks, problem):
-    """HDF5 takes them for zeros."""
+def test_stored_chunks_have_declared_sizes(tmp_path, n_filters, chunks, problem):
+    """HDF5 inflates a chunk to whatever it becomes, and takes one that is missing for zeros."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk((1, 4))
-    if is_compressed:
+    for _ in range(n_filters):
         properties.set_deflate(9)
     with h5py.File(tmp_path / "v.hdf5", "w") as file:
         space = h5s.create_simple((1, 7))
