@@ -152,8 +152,8 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = True) -> No
         DataError: the format is unknown, its library is not installed, or the file cannot be written.
     """
     form = picture_format(path)
-    cannot = messages.os_errors_as(DataError, f"{path}: cannot be written", ValueError, ArithmeticError)
-    with cannot, atomic.writing(path, overwrite=overwrite) as (temporary,):
+    errors = ValueError, ArithmeticError
+    with atomic.writing(path, overwrite=overwrite, failure=DataError, errors=errors) as (temporary,):
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
@@ -222,7 +222,7 @@ def matplotlib_figure(picture: Picture) -> "Figure":
         else:
             axes.set(xlim=(0, 1), ylim=(0, 1))
             axes.tick_params(length=0, labelbottom=False, labelleft=False)
-            _write_labels(figure, axes, view)
+            _write_labels(axes, view)
     figure.align_ylabels()
     return figure
 
@@ -261,10 +261,9 @@ def _number_axes(axes: "Axes", is_log: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _write_labels(figure: "Figure", axes: "Axes", view: View) -> None:
-    """Write the labels that fit, and the number of those that do not."""
-    sides = label_sides(view)
-    for series, own in zip(view.series, sides, strict=True):
+def _write_labels(axes: "Axes", view: View) -> None:
+    """Write the labels that fit; a page shows the others when the mouse is over their points."""
+    for series, own in zip(view.series, label_sides(view), strict=True):
         for x, y, label, side in zip(series.xs, series.ys, series.labels, own, strict=bool(own)):
             if side is not None:
                 right, up = _SIDES[side]
@@ -277,10 +276,6 @@ def _write_labels(figure: "Figure", axes: "Axes", view: View) -> None:
                     horizontalalignment=("center", "left", "right")[right],
                     verticalalignment=("center", "bottom", "top")[up],
                 )
-    n_labels, n_missing = sum(map(len, sides)), sum(own.count(None) for own in sides)
-    if n_missing:
-        note = f"{n_labels - n_missing} of {n_labels} labels; a page (.html) has them all"
-        figure.text(0.995, 0.005, note, fontsize=7, color="0.4", horizontalalignment="right")
 
 
 # --- pages ------------------------------------------------------------------------------------------------

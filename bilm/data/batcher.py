@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 
+from bilm.data.packing import number_types
 from bilm.errors import ArgumentError, DataError, VocabularyError, checked
 from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -54,10 +55,10 @@ class Batcher:
             DataError: there are no sentences, or one is not a list of words.
         """
         tokens, is_token = _lay_out(sentences)
-        numbers = {word: number for number, word in enumerate(dict.fromkeys(tokens))}
-        rows = self._vocab.rows_of([*numbers]) + 1  # (word types, characters)
+        types, numbers = number_types(tokens)
+        rows = self._vocab.rows_of(types) + 1  # (word types, characters)
         batch = np.zeros((*is_token.shape, self._vocab.max_word_length), np.int64)
-        batch[is_token] = rows[[numbers[word] for word in tokens]]
+        batch[is_token] = rows[numbers]
         return batch
 
 

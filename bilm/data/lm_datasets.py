@@ -1,6 +1,6 @@
 """bilm-tf's dataset classes, which yield dictionaries with the characters of every token.
 
-Training and evaluation use `bilm.data.pipeline`, which has the same tokens in a compact form.
+Training and evaluation use the same tokens in a compact form, see `bilm.data.pipeline`.
 """
 
 import random
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from bilm.data.corpus import read_sentences
+from bilm.data.pipeline import Window, pack_windows
+from bilm.data.stream import Block, Place, encode_sentences
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike, as_patterns
 from bilm.io.shards import find_files
@@ -83,8 +85,29 @@ class LMDataset:
         Ids are int32 (batch_size, num_steps); characters are int32 (batch_size, num_steps, max_word_length),
         or None for a word-level vocabulary. An incomplete last batch is dropped.
         """
-        require_positive(batch_size=batch_size, num_steps=num_steps)
-        return _reference_batches(self.get_sentence(), batch_size, num_steps, self.max_word_length)
+        return (batches[self.reverse] for batches in self._by_direction(batch_size, num_steps))
+
+    def _by_direction(self, n_rows: int, n_steps: int) -> Iterator[list[dict[str, np.ndarray | None]]]:
+        """Return an iterator over the batches of both directions."""
+        require_positive(batch_size=n_rows, num_steps=n_steps)
+        # One sentence a block, so that hardly more are read than the batches have.
+        blocks = (
+            Block(encode_sentences([" ".join(words)], self.vocab), Place()) for words in self._sentences
+        )
+        windows = pack_windows(blocks, self.vocab, n_rows=n_rows, n_steps=n_steps, bidirectional=True)
+        return ([self._batch(window, direction) for direction in range(2)] for window in windows)
+
+    def _batch(self, window: Window, direction: int) -> dict[str, np.ndarray | None]:
+        ids, characters = window.inputs[direction], None
+        if isinstance(self.vocab, UnicodeCharsVocabulary):
+            rows = self.vocab.character_rows(ids.reshape(-1), window.oov)
+            characters = rows.reshape(*ids.shape, -1)
+            ids = np.where(ids < self.vocab.size, ids, np.int32(self.vocab.unk))
+        return {
+            "token_ids": ids,
+            "tokens_characters": characters,
+            "next_token_id": window.targets[direction],
+        }
 
     def _read(self) -> Iterator[list[str]]:
         """Yield the words of sentences."""
@@ -131,40 +154,8 @@ class BidirectionalLMDataset(LMDataset):
         shuffle_on_load: bool = False,
     ) -> None:
         super().__init__(filepattern, vocab, False, test, shuffle_on_load)
-        self._backward = LMDataset(self.filepattern, vocab, True, test, shuffle_on_load)
-        self._backward._random.setstate(self._random.getstate())
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[dict[str, np.ndarray | None]]:
         """Yield the arrays of `LMDataset`, and the backward direction's with the suffix ``_reverse``."""
-        forward = super().iter_batches(batch_size, num_steps)
-        backward = self._backward.iter_batches(batch_size, num_steps)
-        for batch, turned in zip(forward, backward, strict=False):
-            yield batch | {f"{name}_reverse": array for name, array in turned.items()}
-
-
-def _reference_batches(
-    sentences: Iterator[tuple[np.ndarray, np.ndarray | None]], n_rows: int, n_steps: int, width: int | None
-) -> Iterator[dict[str, np.ndarray | None]]:
-    """Fill bilm-tf's dictionaries; `width` is the number of characters of a word, None without them."""
-    rows: list[tuple[np.ndarray, np.ndarray | None]] = [(np.zeros(1, np.int32), None)] * n_rows
-    while True:
-        ids, next_ids = np.zeros((2, n_rows, n_steps), np.int32)
-        characters = None if width is None else np.zeros((n_rows, n_steps, width), np.int32)
-        for row in range(n_rows):
-            filled = 0
-            while filled < n_steps:
-                if len(rows[row][0]) <= 1:
-                    following = next(sentences, None)
-                    if following is None:
-                        return
-                    rows[row] = following
-                tokens, token_characters = rows[row]
-                taken = min(len(tokens) - 1, n_steps - filled)
-                place = slice(filled, filled + taken)
-                ids[row, place], next_ids[row, place] = tokens[:taken], tokens[1 : taken + 1]
-                if characters is not None and token_characters is not None:
-                    characters[row, place] = token_characters[:taken]
-                    token_characters = token_characters[taken:]
-                rows[row] = tokens[taken:], token_characters
-                filled += taken
-        yield {"token_ids": ids, "tokens_characters": characters, "next_token_id": next_ids}
+        for forward, backward in self._by_direction(batch_size, num_steps):
+            yield forward | {f"{name}_reverse": array for name, array in backward.items()}

@@ -116,8 +116,7 @@ class Rows:
         taken = np.arange(self._following, self._following + len(row_of))
         numbers = np.concatenate([self._current, taken])[in_rows]
         offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
-        starts, ends = self._sentences.starts[numbers], self._sentences.ends[numbers]
-        lengths = ends - starts - offsets
+        lengths = self._sentences.select(numbers).lengths - offsets
         last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
         filled = np.cumsum(lengths)[last]
         filled[1:] -= filled[:-1].copy()
@@ -125,45 +124,13 @@ class Rows:
         self._following += len(row_of)
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
         is_read = lengths > 0
-        starts, ends, offsets, lengths = (of[is_read] for of in (starts, ends, offsets, lengths))
-        inputs, targets = self._pairs(starts, ends, offsets, lengths, bidirectional)
-        oov: tuple[str, ...] = ()
-        if self._sentences.oov:
-            oov = stream.renumber_oov(inputs, self._vocab.size, self._sentences.oov)
-            np.copyto(targets, self._vocab.unk, where=targets >= self._vocab.size)
+        read = self._sentences.select(numbers[is_read])
+        n_directions = 2 if bidirectional else 1
+        inputs, targets = read.pairs(self._vocab, n_directions, offsets[is_read], lengths[is_read])
+        oov = stream.renumber_oov(inputs, self._vocab.size, read.oov) if read.oov else ()
         inputs, targets = (ids.reshape(-1, n_rows, n_steps) for ids in (inputs, targets))
         self._await_one()
         return Window(inputs, targets, oov, self.position)
-
-    def _pairs(
-        self,
-        starts: np.ndarray,
-        ends: np.ndarray,
-        offsets: np.ndarray,
-        lengths: np.ndarray,
-        bidirectional: bool,
-    ) -> np.ndarray:
-        """Return inputs and targets of consecutive parts of sentences, int32 (2, directions, n tokens).
-
-        Args:
-            starts: int64 (n parts,), index in the ids at which the sentence of each part starts.
-            ends: int64 (n parts,), index at which the sentence ends.
-            offsets: int64 (n parts,), start of the part in its sentence.
-            lengths: int64 (n parts,), tokens of the part, at least 1.
-            bidirectional: add the backward direction.
-        """
-        stops = np.cumsum(lengths)
-        forward = np.arange(stops[-1]) + np.repeat(starts + offsets + lengths - stops, lengths)
-        directions = [forward]
-        if bidirectional:  # from the last word to the first: the target is the preceding word
-            directions.append(np.repeat(starts + ends - 1, lengths) - forward)
-        pairs: list[tuple[np.ndarray, ...]] = []
-        for places in directions:
-            early = self._sentences.ids[places - 1]
-            early[early == self._vocab.eos] = self._vocab.bos  # before the first word of a sentence
-            pair = early, self._sentences.ids[places]
-            pairs.append(pair[::-1] if pairs else pair)
-        return np.stack(pairs, axis=1)
 
     def _take(self, n_steps: int) -> list[int] | None:
         """Return the row of each waiting sentence that is taken, or None if there are too few sentences."""

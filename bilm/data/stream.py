@@ -153,6 +153,34 @@ class Sentences:
         oov = renumber_oov(ids, vocab.size, self.oov)
         return Sentences(ids, starts, ends, oov)
 
+    def pairs(
+        self,
+        vocab: Vocabulary,
+        n_directions: int,
+        offsets: np.ndarray | int = 0,
+        lengths: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return inputs and targets, in the order of each direction, int32 (2, directions, n tokens).
+
+        Args:
+            vocab: vocabulary of the ids; out-of-vocabulary targets are ``<UNK>``.
+            n_directions: 1 for the forward direction, 2 for both.
+            offsets: int64 (n sentences,), start of a part of each sentence.
+            lengths: int64 (n sentences,), tokens of the parts, at least 1; None for whole sentences.
+        """
+        lengths = self.lengths if lengths is None else lengths
+        stops = np.cumsum(lengths)
+        forward = np.arange(stops[-1]) + np.repeat(self.starts + offsets + lengths - stops, lengths)
+        # Backward from the last word to the first: the target is the preceding word.
+        backward = np.repeat(self.starts + self.ends - 1, lengths) - forward
+        places = np.stack([forward, backward][:n_directions])
+        before, own = self.ids[places - 1], self.ids[places]
+        before[before == vocab.eos] = vocab.bos  # before the first word of a sentence
+        inputs, targets = np.stack([before[0], *own[1:]]), np.stack([own[0], *before[1:]])
+        if self.oov:
+            np.copyto(targets, vocab.unk, where=targets >= vocab.size)
+        return np.stack([inputs, targets])
+
     def words(self, number: int, vocab: Vocabulary) -> list[str]:
         """Return the words of a sentence; see `words_of`."""
         return self.words_of(self.ids[self.starts[number] : self.ends[number] - 1], vocab)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,7 +14,7 @@ import numpy as np
 from bilm.backend.keras_backend import Tensor, backend, keras, on_device
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data import packing
-from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
+from bilm.errors import OptionsError, require_flags, require_positive
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import InferenceModel
@@ -31,6 +31,8 @@ _BATCH_TOKENS = 16384
 class EmbedderSettings:
     """Settings of an embedder, checked before a model is read; `bilm.ElmoEmbedder` describes them.
 
+    None stands for the default.
+
     Raises:
         OptionsError: a setting is of another kind, out of range, or excludes another; the message names it.
     """
@@ -40,13 +42,15 @@ class EmbedderSettings:
     batch_tokens: int | None = None
     max_cached_words: int | None = None
     cuda_device: int | Sequence[int] | None = None
-    precision: str = "float32"
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         require_flags(stateful=self.stateful)
+        if self.stateful and self.batch_size is None:
+            object.__setattr__(self, "batch_size", 64)  # as AllenNLP
         numbers = ("batch_size", "batch_tokens", "max_cached_words")
         require_positive(**{name: n for name in numbers if (n := getattr(self, name)) is not None})
-        Precision(self.precision)
+        Precision(self.precision or Precision.FLOAT32)
         if not self.devices:
             raise OptionsError("cuda_device: names no device")
         for device in self.devices:
@@ -57,21 +61,6 @@ class EmbedderSettings:
             )
         if self.stateful and self.batch_tokens is not None:
             raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
-
-    @classmethod
-    def from_keywords(cls, keywords: Mapping[str, Any]) -> "EmbedderSettings":
-        """Check keyword arguments; None is the default, for `batch_size` if stateful that of AllenNLP.
-
-        Raises:
-            ArgumentError: there is no such setting.
-            OptionsError: see the class.
-        """
-        for name in keywords.keys() - cls.__dataclass_fields__.keys():
-            raise ArgumentError(f"`{name}`: no such argument")
-        given = {name: value for name, value in keywords.items() if value is not None}
-        if given.get("stateful"):
-            given.setdefault("batch_size", 64)
-        return cls(**given)
 
     @property
     def devices(self) -> list[int | None]:

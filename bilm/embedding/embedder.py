@@ -24,6 +24,7 @@ from bilm.errors import DataError, OptionsError, require_flags, require_positive
 from bilm.io import lines, outputs
 from bilm.io.run_files import TEXT_FILE
 from bilm.models import bidirectional_lm, sentence_encoder
+from bilm.options import Precision
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
@@ -79,10 +80,10 @@ def _load(
         vocabulary = source.own_vocabulary(vocab_file)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    arrays, models = source.arrays(), []
+    arrays, models, precision = source.arrays(), [], settings.precision or Precision.FLOAT32
     for device in settings.devices:
         with on_device(device):
-            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, settings.precision)
+            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
         models.append(PackedModel(encoder, vocabulary, device, settings))
     return models
 
@@ -143,7 +144,7 @@ class ElmoEmbedder(ChunkEmbedder):
             raise OptionsError(
                 f"vocab_file is {vocab_file}; to choose a device give cuda_device={vocab_file}"
             )
-        checked = EmbedderSettings.from_keywords(settings)
+        checked = EmbedderSettings(**settings)
         if not isinstance(model, ModelArguments | StoredModel):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
         source = model.open() if isinstance(model, ModelArguments) else model

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
@@ -86,6 +86,13 @@ class EmbeddingReport:
         self.n_tokens += n_tokens
         self.seconds = time.monotonic() - self._began
 
+    def require_some(self, words: Collection[str] | None = None) -> None:
+        """Raise a `DataError` if the text has no lines, or none of the words."""
+        if not self.n_lines:
+            raise DataError("there are no sentences to embed: the text is empty")
+        if words is not None and not self.occurrences:
+            raise DataError("none of the words is in the text; they are compared as they are written")
+
 
 def check_embeddings(
     outfile: Path, overwrite: bool, resume: bool, inputs: Iterable[PathLike | int | None] = ()
@@ -101,12 +108,8 @@ def check_embeddings(
     Raises:
         DataError: the file cannot be written; the message says why.
     """
-    outputs.check_output(outfile, True, inputs)
-    if overwrite or resume:
-        return
-    if outfile.exists():
-        raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True continues it")
-    if _part_files(outfile):
+    outputs.check_output(outfile, overwrite or resume, inputs)
+    if _part_files(outfile) and not (overwrite or resume):
         raise DataError(
             f"{_parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, overwrite=True "
             "starts again"
@@ -153,30 +156,28 @@ def embed_file(
     report = EmbeddingReport()
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:
-        stack.enter_context(messages.os_errors_as(DataError, f"{outfile}: cannot be written"))
-        held = atomic.writing(outfile, finish=partial(_remove_parts, outfile))
+        held = atomic.writing(outfile, finish=partial(_remove_parts, outfile), failure=DataError)
         (temporary,) = stack.enter_context(held)
         check_embeddings(outfile, overwrite, resume)
         parts = find_parts(outfile, settings) if resume else []
-        text = _Text(lines, form, with_sentences)
+        text = _Text(lines, form, with_sentences, report)
         for part in parts:
             text.skip(part)
-        report.n_kept = text.n_lines
-        report.count(text.n_lines, text.n_blank)
+        report.n_kept = report.n_lines
         embedded = background.prefetch(text.chunks(embedder), depth=1)
         first = next(embedded, None)
-        if first is None and not parts:
-            raise DataError("there are no sentences to embed: the text is empty")
-        if first is None and [part.path for part in parts] == [outfile]:
-            temporary.unlink()  # the output stays as it is
-            return report
+        if first is None:
+            report.require_some()
+            if [part.path for part in parts] == [outfile]:
+                temporary.unlink()  # the output stays as it is
+                return report
         if not resume:
             _remove_parts(outfile)
         with _failures_named(outfile):
             file = stack.enter_context(h5py.File(temporary, "w"))
         embedded = chain([first] if first else [], embedded)
         own_names = [*text.index_names, _SENTENCES] if text.index_names else []
-        new_parts = _write_parts(embedded, outfile, settings, report, callback)
+        new_parts = _write_parts(embedded, outfile, settings, partial(callback, report))
         for path in chain([part.path for part in parts], new_parts):
             with _failures_named(outfile), h5py.File(path) as source:
                 atomic.require_disk_space(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
@@ -191,7 +192,7 @@ def embed_file(
                 file.create_dataset(name, data=[index], dtype=h5py.string_dtype())
             if text.sentences:
                 file.create_dataset(_SENTENCES, data=text.sentences, dtype=h5py.string_dtype())
-            _write_attributes(file, settings, text.n_lines, text.digest)
+            _write_attributes(file, settings, report.n_lines, text.digest)
             file.close()
     report.count()
     return report
@@ -221,8 +222,6 @@ class _Text:
     """The lines of a text, their keys and their checksum.
 
     Attributes:
-        n_lines: number of lines so far.
-        n_blank: number of these lines without words.
         index_names: names of the datasets that map sentences to line numbers.
         index: line numbers by sentence.
         sentences: all lines so far, if they are kept.
@@ -231,9 +230,10 @@ class _Text:
     every name: in keys a slash becomes U+2215, a NUL U+2400, and a sentence of one full stop U+2024.
     """
 
-    def __init__(self, lines: Iterable[str], form: FileFormat, keeps_sentences: bool) -> None:
-        self._lines = iter(lines)
-        self._form = form
+    def __init__(
+        self, lines: Iterable[str], form: FileFormat, keeps_sentences: bool, report: EmbeddingReport
+    ) -> None:
+        self._lines, self._form, self._report = iter(lines), form, report
         self._sentences: dict[str, str] = {}
         has_index = not (form.use_sentence_keys or form.forget_sentences)
         names = ["sentence_to_index"] + ["sentence_indices"] * form.include_sentence_indices
@@ -242,7 +242,6 @@ class _Text:
         self.sentences: list[str] = []
         self._keeps_sentences = keeps_sentences and has_index
         self._digest = hashlib.sha256()
-        self.n_lines = self.n_blank = 0
 
     @property
     def digest(self) -> str:
@@ -255,9 +254,9 @@ class _Text:
         Raises:
             DataError: the lines are not those of the part.
         """
-        for line in islice(self._lines, max(part.end - self.n_lines, 0)):
+        for line in islice(self._lines, max(part.end - self._report.n_lines, 0)):
             self._take(line)
-        if (self.n_lines, self.digest) != (part.end, part.digest):
+        if (self._report.n_lines, self.digest) != (part.end, part.digest):
             raise DataError(
                 f"{part.path}: belongs to another text or is damaged; overwrite=True starts again"
             )
@@ -267,18 +266,17 @@ class _Text:
         sentence = line.strip()
         key = self._key(sentence)
         if sentence and self.index_names:
-            self.index[sentence] = str(self.n_lines)
+            self.index[sentence] = str(self._report.n_lines)
         if self._keeps_sentences:
             self.sentences.append(sentence)
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
-        self.n_lines += 1
-        self.n_blank += not sentence
-        return _Line(key, sentence.split(), self.n_lines, self.digest)
+        self._report.count(1, not sentence)
+        return _Line(key, sentence.split(), self._report.n_lines, self.digest)
 
     def _key(self, sentence: str) -> str | None:
         """Return the key of the next line; None if it gets no dataset of its own."""
         if not self._form.use_sentence_keys:
-            return str(self.n_lines)
+            return str(self._report.n_lines)
         if not sentence:
             return None
         key = sentence.translate(_STAND_INS)
@@ -295,8 +293,10 @@ class _Text:
 
         def words_of(line: _Line) -> list[str] | None:
             # A repeated sentence is embedded again only for its effect on the state.
-            is_needed = line.words and (line.key is not None or embedder.stateful)
-            return line.words if is_needed else None
+            if not line.words or (line.key is None and not embedder.stateful):
+                return None
+            self._report.count(n_tokens=len(line.words))
+            return line.words
 
         return embedder.in_chunks(map(self._take, self._lines), words_of, self._form)
 
@@ -373,8 +373,7 @@ def _write_parts(
     embedded: Iterable[_Chunk],
     outfile: Path,
     settings: Mapping[str, Any],
-    report: EmbeddingReport,
-    callback: Callable[[EmbeddingReport], None],
+    on_chunk: Callable[[], None],
 ) -> Iterator[Path]:
     """Write chunks in parts and yield their paths; the last part is written even after an error.
 
@@ -386,10 +385,7 @@ def _write_parts(
     try:
         for chunk in embedded:
             waiting += chunk
-            are_embedded = (line for line, _ in chunk if line.key is not None or settings["stateful"])
-            n_tokens = sum(len(line.words) for line in are_embedded)
-            report.count(len(chunk), sum(not line.words for line, _ in chunk), n_tokens)
-            callback(report)
+            on_chunk()
             n_bytes = sum(vectors.nbytes for _, vectors in waiting)
             if n_bytes >= _PART_BYTES or time.monotonic() - since >= _PART_SECONDS:
                 yield _write_part(waiting, outfile, settings)

@@ -17,9 +17,9 @@ import numpy as np
 
 from bilm.data.packing import VectorForm, chunks
 from bilm.embedding.hdf5_output import EmbeddingReport
-from bilm.embedding.word_output import occurrences, require_some
+from bilm.embedding.word_output import occurrences
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, background, is_url, messages, outputs
+from bilm.io import PathLike, atomic, background, is_url, outputs
 
 try:
     import pyarrow as pa
@@ -251,8 +251,7 @@ def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
         DataError: the directory cannot be written, another process is writing it, or it appeared during the
             work; the result is then beside it, under the name in the message.
     """
-    failures = messages.os_errors_as(DataError, f"{path}: cannot be written")
-    with failures, atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS) as (temporary,):
+    with atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS, failure=DataError) as (temporary,):
         yield temporary
 
 
@@ -316,10 +315,7 @@ def embed_parquet(
                 n_words = [len(tokens) for tokens in table[TOKENS]]
                 report.count(len(n_words), n_words.count(0), sum(n_words))
             callback(report)
-        if words is not None:
-            require_some(report)
-        if not report.n_lines:
-            raise DataError("there are no sentences to embed: the text is empty")
+        report.require_some(words)
         (place / ABOUT).write_text(about_embeddings(form, report.n_lines), encoding="utf-8")
     report.count()
     return report

@@ -133,7 +133,8 @@ class WordPredictor(Scorer):
             sentences: sentences as sequences of words; each is read independently.
             n_best: number of words to find at a place. ``<S>``, ``</S>`` and ``<UNK>`` are left out, but
                 unless there are candidates they count in the normalisation of the probabilities.
-            context: words to predict from: ``left``, ``right`` or ``both``, see the class.
+            context: words to predict from: ``left``, ``right`` or ``both``, see the class; a model of one
+                direction has ``left`` alone.
             gap: word that marks the gaps; None for every word of a sentence.
             patterns: words with ``?``, which stands for one character, or ``*``, for any number, are gaps
                 whose candidates match them. A single ``?`` or ``*`` is an ordinary word.
@@ -150,8 +151,9 @@ class WordPredictor(Scorer):
         """
         require_positive(n_best=n_best)
         require_flags(patterns=patterns)
-        directions = {Context.LEFT: [0], Context.RIGHT: [1], Context.BOTH: [0, 1]}[Context(context)]
-        if directions[-1] >= self.model.options.n_directions:
+        both = [*range(self.model.options.n_directions)]
+        directions = {Context.LEFT: both[:1], Context.RIGHT: both[1:], Context.BOTH: both}[Context(context)]
+        if not directions:
             raise OptionsError(f"`context` {context}: the model has no backward direction")
         has_gaps = gap is not None or patterns
         if has_gaps and words is not None:
@@ -172,8 +174,8 @@ class WordPredictor(Scorer):
             matching = self._matching(word)
             return matching if allowed is None else np.intersect1d(matching, allowed)
 
-        for read, _ in self.encoded(sentences, _TOKENS):
-            chunk = [*map(self.vocabulary.in_form, read)]
+        for read in self.in_chunks(sentences, _TOKENS):
+            chunk = [*map(in_form, read)]
             open_places = [
                 {position: candidates_for(word) for position, word in enumerate(words) if is_place(word)}
                 for words in chunk

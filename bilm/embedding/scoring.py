@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
-from bilm.data.packing import Packing, chunks, enough_rows, pack, pack_as_rows_end, stretches
+from bilm.data.packing import Packing, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
-from bilm.io import PathLike
+from bilm.io import PathLike, in_groups
 from bilm.models import encoder, language_model
 from bilm.models import sentence_encoder as inference
 from bilm.text.pipeline import ModelSteps, TextPipeline
@@ -134,29 +134,28 @@ class Scorer:
 
         Raises:
             CheckpointError: the losses are not finite.
-            DataError: as `encoded`.
+            DataError: as `in_chunks`.
         """
-        for chunk, encoded in self.encoded(sentences, _SENTENCES_TOKENS):
+        for chunk in self.in_chunks(sentences, _SENTENCES_TOKENS):
+            encoded = encode_sentences(map(" ".join, chunk), self.vocabulary)
             scores = -self.in_order(encoded, self._losses(encoded, pack(encoded.lengths)))
             for words, start, end in zip(chunk, encoded.starts, encoded.ends, strict=True):
                 forward, *backward = scores[:, start:end]
                 ids = self.vocabulary.lookup(words)
                 yield SentenceScore(words, forward, backward[0] if backward else None, ids >= 0)
 
-    def encoded(
-        self, sentences: Iterable[Sequence[str]], least: int
-    ) -> Iterator[tuple[Sequence[list[str]], Sentences]]:
-        """Yield sentences with at least `least` words together, and their ids.
+    def in_chunks(self, sentences: Iterable[Sequence[str]], least: int) -> Iterator[list[list[str]]]:
+        """Yield sentences with at least `least` words together.
 
         Raises:
             DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
         """
         read = map(words_of, count(), require_sentences(sentences))
-        for chunk in chunks(read, lambda _, n_tokens: n_tokens >= least, len):
+        for chunk in in_groups(read, lambda words: len(words) + 2, least):
             for word in chain.from_iterable(chunk):
                 if word.split() != [word]:
                     raise DataError(f"{word!r:.80} is not a word: it is empty or has whitespace")
-            yield chunk, encode_sentences(map(" ".join, chunk), self.vocabulary)
+            yield chunk
 
     def in_order(self, text: Sentences, parts: Iterable[tuple[np.ndarray, Any]]) -> np.ndarray:
         """Put values of tokens, as `outputs` yields them, in the order of the text.
@@ -197,11 +196,11 @@ class Scorer:
         n_tokens, n_known = 0, 0
         total, known = np.zeros((2, self.model.options.n_directions))
         least = _TEXT_TOKENS if n_rows is None else math.inf
-        for chunk in chunks(parts, lambda _, n_tokens: n_tokens >= least, lambda part: len(part.ids)):
+        for chunk in in_groups(parts, lambda part: len(part.ids), least):
             text = join_sentences(chunk, self.vocabulary)
             lengths = text.lengths
             packing = pack(stretches(lengths)) if n_rows is None else pack_as_rows_end(lengths, n_rows)
-            is_target_known = self._targets(text) != self.vocabulary.unk
+            is_target_known = self._pairs(text)[1] != self.vocabulary.unk
             for numbers, losses in self._losses(text, packing, is_one_batch=n_rows is not None):
                 is_known = is_target_known[:, numbers]
                 total += losses.sum(axis=1, dtype=np.float64)
@@ -213,8 +212,8 @@ class Scorer:
         means = (total / n_tokens).tolist(), (known / np.maximum(n_known, 1)).tolist()
         return Evaluation(tuple(means[0]), n_tokens, tuple(means[1]))
 
-    def _targets(self, text: Sentences) -> np.ndarray:
-        return _inputs_and_targets(text, self.vocabulary, self.model.options.n_directions)[1]
+    def _pairs(self, text: Sentences) -> np.ndarray:
+        return text.pairs(self.vocabulary, self.model.options.n_directions)
 
     def _losses(
         self, text: Sentences, packing: Packing, is_one_batch: bool = False
@@ -224,7 +223,7 @@ class Scorer:
         Raises:
             CheckpointError: the losses are not finite.
         """
-        targets = self._targets(text)
+        _, targets = self._pairs(text)
         for numbers, outputs in self.outputs(text, packing, is_one_batch):
             losses = self._compute_losses(outputs, targets[:, numbers]).numpy()
             if not np.isfinite(losses).all():
@@ -252,32 +251,26 @@ class Scorer:
             ProcessError: the process was forked after the scorer was made.
         """
         self._home.require()
-        vocabulary, n_directions = self.vocabulary, self.model.options.n_directions
-        inputs, _ = _inputs_and_targets(text, vocabulary, n_directions)
-        # Longest rows first, so that rows can be dropped as they end.
-        order = np.argsort(-packing.row_lengths, kind="stable")
-        lengths = packing.row_lengths[order]
-        steps, rows = np.divmod(packing.places(np.ones(inputs.shape[1], bool))[0], packing.n_rows)
-        rows = np.argsort(order)[rows]
-        n_steps = int(lengths[-1] if is_one_batch else lengths[0])
-        n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
-        states = self.model.zero_states(packing.n_rows)
+        inputs, _ = self._pairs(text)
+        n_directions, n_rows = len(inputs), packing.n_rows
+        all_places = packing.places(np.ones(inputs.shape[1], bool))[0]
+        n_steps = int(packing.row_lengths.min()) if is_one_batch else packing.n_steps
+        begins = packing.begins & (not is_one_batch)
+        n_at_once = max(1, _WINDOW_TOKENS // n_rows)
+        states = self.model.zero_states(n_rows)
         for first in range(0, n_steps, n_at_once):
             end = min(first + n_at_once, n_steps)
-            numbers = np.flatnonzero((steps >= first) & (steps < end))
-            n_rows = min(packing.n_rows, enough_rows(int((lengths > first).sum())))
-            places = ((steps[numbers] - first) * n_rows + rows[numbers]).astype(np.int32)
+            numbers = np.flatnonzero((all_places >= first * n_rows) & (all_places < end * n_rows))
+            places = all_places[numbers] - np.int32(first * n_rows)
             types, type_numbers = np.unique(inputs[:, numbers], return_inverse=True)
             tokens = np.zeros((n_directions, (end - first) * n_rows), np.int32)
             tokens[:, places] = type_numbers.reshape(n_directions, -1)
-            begins = np.zeros((end - first) * n_rows, bool)
-            begins[places] = packing.is_first[numbers] & (not is_one_batch)
             outputs, states = self._run(
-                self._words(text.words_of(types, vocabulary)),
+                self._words(text.words_of(types, self.vocabulary)),
                 tokens.reshape(n_directions, -1, n_rows),
                 places,
-                begins.reshape(-1, n_rows),
-                tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
+                begins[first:end],
+                states,
             )
             yield numbers, outputs
 
@@ -296,22 +289,6 @@ class Scorer:
     def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
-
-
-def _inputs_and_targets(
-    text: Sentences, vocabulary: Vocabulary, n_directions: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids that each direction reads and predicts, in its order, int32 (directions, tokens)."""
-    ids = text.ids
-    inputs = np.roll(ids, 1)
-    inputs[text.starts] = vocabulary.bos
-    backward = ids[_reversed(text)]
-    targets = np.roll(backward, -1)
-    targets[text.ends - 1] = vocabulary.bos
-    read, predicted = np.stack([inputs, backward]), np.stack([ids, targets])
-    if text.oov:
-        predicted[predicted >= vocabulary.size] = vocabulary.unk
-    return read[:n_directions], predicted[:n_directions]
 
 
 def _reversed(text: Sentences) -> np.ndarray:

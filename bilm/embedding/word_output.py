@@ -11,7 +11,7 @@ import numpy as np
 from bilm.data.packing import VectorForm
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.errors import DataError, OptionsError, require_positive
-from bilm.io import PathLike, atomic, messages
+from bilm.io import PathLike, atomic
 from bilm.options.parameters import normaliser
 
 if TYPE_CHECKING:
@@ -60,22 +60,24 @@ def occurrences(
     if words is not None and embedder.stateful:
         raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
     in_form = normaliser(embedder.model.options.unicode_form)
-    wanted = None if words is None else {in_form(word): word for word in words}
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for word in words or ():
+        spellings[in_form(word)].append(word)
 
-    def with_places() -> Iterator[tuple[int, Sequence[str], dict[int, str]]]:
+    def with_places() -> Iterator[tuple[int, Sequence[str], list[tuple[int, str]]]]:
         for line, sentence in enumerate(sentences):
             report.count(1, not sentence)
-            named = (
-                map(in_form, sentence) if wanted is None else (wanted.get(in_form(word)) for word in sentence)
-            )
-            if places := {place: name for place, name in enumerate(named) if name is not None}:
+            places = [*enumerate(map(in_form, sentence))]
+            if words is not None:
+                places = [(place, name) for place, word in places for name in spellings.get(word, ())]
+            if places:
                 yield line, sentence, places
 
     for chunk in embedder.in_chunks(with_places(), lambda item: item[1], form):
         found = [
             WordOccurrence(line, place, word, vectors[..., place, :])
             for (line, _, places), vectors in chunk
-            for place, word in places.items()
+            for place, word in places
         ]
         report.count(n_tokens=sum(len(sentence) for (_, sentence, _), _ in chunk))
         report.occurrences.update(occurrence.word for occurrence in found)
@@ -113,12 +115,6 @@ def check_names(words: Iterable[str]) -> None:
             )
 
 
-def require_some(report: EmbeddingReport) -> None:
-    """Raise a `DataError` if no words were found."""
-    if not report.occurrences:
-        raise DataError("none of the words is in the text; they are compared as they are written")
-
-
 def embed_npz(
     embedder: "ChunkEmbedder",
     lines: Iterable[str],
@@ -150,13 +146,12 @@ def embed_npz(
     report = EmbeddingReport()
     by_word: dict[str, list[WordOccurrence]] = defaultdict(list)
     empty = np.moveaxis(embedder.no_vectors(form), -2, 0)
-    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
-    with failures, atomic.writing(outfile, overwrite=overwrite) as (temporary,):
+    with atomic.writing(outfile, overwrite=overwrite, failure=DataError) as (temporary,):
         for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
             for occurrence in chunk:
                 by_word[occurrence.word].append(occurrence)
             callback(report)
-        require_some(report)
+        report.require_some(words)
         with zipfile.ZipFile(temporary, "w") as archive:
             for word in words:
                 own = by_word.pop(word, [])
@@ -214,11 +209,9 @@ def embed_word2vec(
                 yield from chunk
                 callback(report)
 
-    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
-    with failures, atomic.writing(outfile, overwrite=overwrite) as (temporary,):
+    with atomic.writing(outfile, overwrite=overwrite, failure=DataError) as (temporary,):
         vectors = mean_vectors(reported(), min_count)
-        if words is not None:
-            require_some(report)
+        report.require_some(words)
         if not vectors:
             raise DataError(f"there are no vectors to write: no word occurs {min_count} times")
         report.occurrences = Counter({word: report.occurrences[word] for word in vectors})

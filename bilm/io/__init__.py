@@ -1,13 +1,15 @@
 """File input and output: text, JSON and archives with clear errors; atomic outputs; locks."""
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from bilm.errors import ArgumentError
 
 PathLike = str | os.PathLike[str]
 """A path of a file."""
+
+_Item = TypeVar("_Item")
 
 STDIN = "-"
 """Name of standard input."""
@@ -36,3 +38,17 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str
         if not isinstance(pattern, str | os.PathLike) or pattern == "":
             raise ArgumentError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")
     return tuple(str(os.fsdecode(pattern)) for pattern in patterns)
+
+
+def in_groups(items: Iterable[_Item], size_of: Callable[[_Item], int], least: float) -> Iterator[list[_Item]]:
+    """Yield consecutive items in lists whose sizes reach `least` in all, except for the last list."""
+    group: list[_Item] = []
+    size = 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= least:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import partial
 from pathlib import Path
 
-from bilm.errors import DataError
-from bilm.io import PathLike, outputs
+from bilm.errors import BilmError, DataError
+from bilm.io import PathLike, messages, outputs
 
 # Errors from a file system without locks.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -260,6 +260,8 @@ def writing(
     inputs: Collection[PathLike | int | None] = (),
     kind: outputs.Kind = outputs.FILE,
     finish: Callable[[], None] = lambda: None,
+    failure: type[BilmError] | None = None,
+    errors: Collection[type[Exception]] = (),
 ) -> Iterator[list[Path]]:
     """Hold outputs from the start of the work on them, and give them their names if it succeeds.
 
@@ -274,14 +276,20 @@ def writing(
         inputs: see `bilm.io.outputs.refuse_inputs`.
         kind: kind of the outputs.
         finish: called under the lock after the block has succeeded and the results have their names.
+        failure: class to which errors of the system are converted, also those in the block; the message says
+            that the last output cannot be written. None raises them as they are.
+        errors: classes of a library's errors that are converted too.
 
     Raises:
         DataError: an output is refused (see `bilm.io.outputs.check_output`), another process or thread is
             writing it, or it appeared during the work; the message names the result's path.
-        OSError: from the file system; the caller adds the name of the output.
+        OSError: from the file system, without `failure`.
     """
     stagings = []
     with ExitStack() as stack:
+        if failure is not None:
+            subject = f"{paths[-1]}: cannot be written"
+            stack.enter_context(messages.os_errors_as(failure, subject, *errors))
         for path in paths:
             check = partial(outputs.check_output, path, overwrite, inputs, kind)
             stagings.append(Staging(outputs.require_kind(path, kind), check))

@@ -349,15 +349,6 @@ class Options(_Checked):
             )
         return problems
 
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Return the default values of optional keys, without sections."""
-        return {
-            field.name: _plain(field.default)
-            for field in dataclasses.fields(cls)
-            if field.default is not dataclasses.MISSING and field.name != "char_cnn"
-        }
-
     def to_json(self) -> dict[str, Any]:
         """Return the object of a run's ``options.json`` (261 characters, as bilm-tf in training)."""
         values: dict[str, Any] = {

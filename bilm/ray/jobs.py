@@ -110,15 +110,7 @@ def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
 
 
 def sentences_of(batch: Batch) -> pa.Table:
-    """Convert a batch of sentences, or of `pieces`, to a table with one row per sentence.
-
-    Raises:
-        DataError: the batch is neither a table nor a dictionary of columns.
-    """
-    if not isinstance(batch, pa.Table | Mapping):
-        raise DataError(
-            f"a batch is {type(batch).__name__}; give map_batches batch_format='pyarrow' or 'numpy' for it"
-        )
+    """Convert a batch of sentences, or of `pieces`, to a table with one row per sentence."""
     table = pa.table(batch)
     if not all(map(pa.types.is_list, table.schema.types)):
         return table

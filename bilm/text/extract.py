@@ -171,15 +171,14 @@ def _kind(head: str, name: str) -> Kind:
         )
         roots = {"html": Kind.HTML, "TEI": Kind.TEI, "TEI.2": Kind.TEI, "teiCorpus": Kind.TEI}
         return roots.get(root[1], Kind.XML) if root else Kind.XML
-    first = head.partition("\n")[0].strip()
-    if first.startswith("{"):
-        is_cut = "\n" not in head
-        if is_cut and re.match(r'\{\s*"', first) or isinstance(_parsed(first), dict):
-            return Kind.JSON_LINES
-        if re.match(r"\{\s*(\"|$)", first):
-            raise DataError(f"{name}: is JSON over several lines; `jq -c .` makes JSON lines of it")
-    if first.startswith("[") and (re.match(r"\[\s*\{", head) or isinstance(_parsed(first), list)):
-        raise DataError(f"{name}: is a JSON list; `jq -c '.[]'` makes JSON lines of its objects")
+    first, line_end, _ = head.partition("\n")
+    value = _parsed(first)
+    if isinstance(value, dict) or (
+        not line_end and re.match(r'\{\s*"', first)
+    ):  # the rest is not in the head
+        return Kind.JSON_LINES
+    if isinstance(value, list) or re.match(r"\{\s*(\"|\n)|\[\s*\{", head):
+        raise DataError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
     rows = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     return Kind.CONLLU if _CONLLU_ID.match(next(rows, "")) else Kind.PLAIN
 
@@ -407,21 +406,11 @@ def _html_pieces(lines: Iterable[str], blocks: _Blocks) -> Iterator[str]:
     yield from blocks.taken()
 
 
-_LONGEST_ENTITY = 100  # characters
-
-
 def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = blocks.start, blocks.end
     parser.CharacterDataHandler = blocks.text
-
-    def entity(entity: str, is_parameter: bool, value: str | None, *_: object) -> None:
-        is_safe = value is None or is_parameter or (len(value) <= _LONGEST_ENTITY and "&" not in value)
-        if not is_safe and entity not in ("amp", "lt", "gt", "quot", "apos"):
-            line = parser.CurrentLineNumber
-            problem = f"the entity {entity!r:.80} is long or nested and is not expanded"
-            raise DataError(f"{name}: line {line}: {problem}")
 
     def undefined_entity(entity: str, is_parameter: bool) -> None:
         """Take the entities of HTML, which older TEI has; its definitions are in other files."""
@@ -430,7 +419,7 @@ def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
         elif not is_parameter:
             blocks.left_out[f"&{entity};"] += 1
 
-    parser.EntityDeclHandler, parser.SkippedEntityHandler = entity, undefined_entity
+    parser.SkippedEntityHandler = undefined_entity
     try:
         while block := content.read(_BLOCK_BYTES):
             parser.Parse(block)

@@ -12,7 +12,7 @@ from icu4py import icu_version
 from icu4py.breakers import SentenceBreaker, WordBreaker
 
 from bilm.errors import ArgumentError, DataError, checked
-from bilm.io import PathLike
+from bilm.io import PathLike, in_groups
 from bilm.io.json_objects import Bounds, JsonObject, parse_json
 from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
@@ -36,7 +36,7 @@ _RULES_OF = {"grc": "el"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 _SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
-_PORTION = 1 << 14  # characters, which are tokenised at once
+_PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
 _PART_OF_LINE = re.compile(rf".{{{_LONG_PARAGRAPH}}}.*?(?:[.!?…।؟۔][\"'”’»)]*\s|[。！？｡]|$)|.+", re.DOTALL)
 
 
@@ -133,7 +133,7 @@ class TextPipeline:
             yield from (sentence.replace(_GAP, gap) for sentence in marked)
             return
         pieces = paragraphs(lines) if self.split is Split.SENTENCES else filter(str.strip, lines)
-        for portion in _portions(pieces):
+        for portion in in_groups(pieces, len, _PORTION):
             yield from self.tokenise(portion)
 
     def word(self, text: str) -> str:
@@ -210,19 +210,6 @@ class ModelSteps(NamedTuple):
                 *(self.name, pipeline.icu, icu_version),
             )
         return pipeline
-
-
-def _portions(pieces: Iterable[str]) -> Iterator[list[str]]:
-    """Yield consecutive pieces together, since ICU is slow to start."""
-    portion: list[str] = []
-    size = 0
-    for piece in pieces:
-        portion.append(piece)
-        size += len(piece)
-        if size >= _PORTION:
-            yield portion
-            portion, size = [], 0
-    yield portion
 
 
 def _without_invisible(text: str, removed: Counter[str] | None) -> str:

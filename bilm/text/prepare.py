@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.errors import ArgumentError, DataError, checked
-from bilm.io import PathLike, as_patterns, atomic, background, messages, outputs, shards
+from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import Kind, Source, recognise
@@ -161,9 +161,10 @@ def prepare(
         if Path(out).resolve().is_relative_to(Path(folder).resolve()):
             raise DataError(f"{out}: is inside {folder}, which is read; give a directory elsewhere")
     with (
-        messages.os_errors_as(DataError, f"{out}: cannot be written"),
         shards.input_files(patterns) as files,
-        atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS) as (directory,),
+        atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS, failure=DataError) as (
+            directory,
+        ),
     ):
         pipeline = TextPipeline(chosen.language, chosen.form, chosen.split)
         report = Preparation(Path(out), chosen, pipeline, patterns)
@@ -282,14 +283,7 @@ class _Reading:
         longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
         for source in self._sources:
             self._current = source
-            pieces, size = [], 0
-            for piece in source.pieces(self._split, self._field):
-                pieces.append(piece)
-                size += len(piece)
-                if size >= longest:
-                    yield source, pieces
-                    pieces, size = [], 0
-            if pieces:
+            for pieces in in_groups(source.pieces(self._split, self._field), len, longest):
                 yield source, pieces
             self._current = None
             self._n_done += source.n_bytes

@@ -16,7 +16,7 @@ from itertools import chain
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, atomic, messages, outputs, zip_archive
+from bilm.io import PathLike, outputs, zip_archive
 from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
@@ -67,24 +67,6 @@ def _vocabulary_lines(data: bytes, name: str) -> list[str]:
     if not text:
         raise VocabularyError(f"{name}: the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}")
     return text.removesuffix("\n").split("\n")
-
-
-def write_vocabulary(words: Iterable[str], path: PathLike) -> None:
-    """Write a vocabulary file atomically.
-
-    Args:
-        words: words in id order, with the special tokens.
-        path: the file, which is replaced if it exists.
-
-    Raises:
-        VocabularyError: a word could not be read back unchanged (it is empty, contains whitespace or is not
-            Unicode text), or the file cannot be written.
-        DataError: `path` is not a file, or is a dangling symlink.
-    """
-    data = vocabulary_text(words, path)
-    failures = messages.os_errors_as(VocabularyError, f"{path}: cannot be written")
-    with failures, atomic.writing(path) as (temporary,):
-        temporary.write_bytes(data)
 
 
 def vocabulary_text(words: Iterable[str], path: PathLike) -> bytes:

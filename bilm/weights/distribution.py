@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import h5py
+import numpy as np
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import PathLike, foreign, messages, outputs, run_files
@@ -24,7 +25,7 @@ from bilm.text.pipeline import ModelSteps
 from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
 from bilm.weights import arrays, hdf5_file
 from bilm.weights.names import WeightName, dump_names
-from bilm.weights.state_dict import StateDict, is_state_dict
+from bilm.weights.state_dict import is_state_dict, state_dict_arrays
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """File names of a model on vectors.nlpl.eu and in simple_elmo; bilm adds `bilm.io.run_files.TEXT_FILE`."""
@@ -74,18 +75,18 @@ class ModelFile:
         return outputs.read_file(self.path, failure, or_pipe=True)
 
     @contextmanager
-    def _opened(self) -> Iterator[arrays.WeightFile]:
-        """Open weights in the format that their first bytes name, from memory if they are in an archive."""
+    def _opened(self) -> Iterator[Mapping[str, h5py.Dataset | np.ndarray]]:
+        """Open weights, by HDF5 name, in the format that their first bytes name."""
         content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
             outputs.require_regular(self.path, WeightsError)
             stream = content or self.path.open("rb")
         with stream:
             if is_state_dict(stream):
-                yield StateDict(stream, str(self))
+                yield state_dict_arrays(stream, str(self))
                 return
             with hdf5_file.opened_hdf5(str(self), WeightsError, content) as file:
-                yield hdf5_file.HDF5Weights(file, str(self))
+                yield hdf5_file.stored_arrays(file, str(self))
 
     def read(self, names: Iterable[WeightName]) -> arrays.Arrays:
         """Read weights by bilm's names, float32, with the softmax if there is one.
@@ -94,8 +95,8 @@ class ModelFile:
             DataError: the archive cannot be read.
             WeightsError: the file cannot be read, or its arrays do not fit `names`.
         """
-        with self._opened() as weights:
-            return weights.read(names)
+        with self._opened() as stored:
+            return hdf5_file.read_arrays(stored, names, str(self))
 
     @cached_property
     def shapes(self) -> arrays.Shapes:
@@ -105,8 +106,8 @@ class ModelFile:
             DataError: the archive cannot be read.
             WeightsError: the file cannot be read, or holds something other than weights.
         """
-        with self._opened() as weights:
-            return weights.shapes
+        with self._opened() as stored:
+            return {name: array.shape for name, array in stored.items()}
 
 
 Files = Mapping[str, ModelFile]
@@ -369,7 +370,8 @@ def _folder_of(path: PurePosixPath) -> PurePosixPath:
 def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     """List the files of the only folder with options; without such a folder, the archive's own files."""
     paths = {PurePosixPath(name): name for name in archive.sizes}
-    options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not _is_litter(path)]
+    # macOS adds files whose names begin with a dot.
+    options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not path.name.startswith(".")]
     folders = {*map(_folder_of, options)}
     if len(folders) > 1:
         raise DataError(
@@ -381,11 +383,6 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
         for path, name in paths.items()
         if _folder_of(path) == folder
     }
-
-
-def _is_litter(path: PurePosixPath) -> bool:
-    """Return True for files that operating systems add to an archive."""
-    return path.parts[0] == "__MACOSX" or path.name.startswith(".")
 
 
 def _of_file(path: Path) -> StoredModel:

@@ -14,7 +14,7 @@ from h5py import h5d, h5t, h5z
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
-from bilm.weights.arrays import Arrays, Shapes, as_weights, check_arrays
+from bilm.weights.arrays import Arrays, as_weights, check_arrays
 from bilm.weights.names import ONE_LAYER, WeightName
 
 # Errors of h5py for damaged files; the class depends on the place of the damage.
@@ -58,35 +58,7 @@ _CHECKSUM_BYTES = 4
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
-class HDF5Weights:
-    """Dumped weights in an open HDF5 file, a `bilm.weights.arrays.WeightFile`.
-
-    Args:
-        file: open file, see `opened_hdf5`.
-        source: name of the file in errors.
-
-    Raises:
-        WeightsError: the file holds something other than weights, see `_datasets`.
-    """
-
-    def __init__(self, file: h5py.File, source: str) -> None:
-        self._file, self._source = file, source
-        self._stored = _datasets(file, source)
-        self.shapes: Shapes = {name: dataset.shape for name, dataset in self._stored.items()}
-
-    def read(self, names: Iterable[WeightName]) -> Arrays:
-        """Read the arrays by bilm's names, with the softmax if the file has it.
-
-        Raises:
-            WeightsError: the arrays do not fit `names`, or are damaged.
-        """
-        needed = check_arrays(self.shapes, names, self._source)
-        if sum(map(_n_bytes, self._stored.values())) > self._file.id.get_filesize() * _MOST_COMPRESSED:
-            raise WeightsError(f"{self._source}: its arrays are larger than a file of its size can hold")
-        return {n.own: _read_array(self._stored[n.hdf5], self._source) for n in needed}
-
-
-def _datasets(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
+def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """Return all datasets in the file itself, by name; links to other files are not followed.
 
     The name of a model's only layer is as `ONE_LAYER` says.
@@ -126,16 +98,38 @@ def _is_array(item: object) -> bool:
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
-def _read_array(dataset: h5py.Dataset, source: str) -> np.ndarray:
+def read_arrays(
+    stored: Mapping[str, h5py.Dataset | np.ndarray], names: Iterable[WeightName], source: str
+) -> Arrays:
+    """Read arrays by bilm's names, float32, with the softmax if it is there.
+
+    Args:
+        stored: arrays by HDF5 name, in an open file or in memory.
+        names: names of the model's arrays.
+        source: name of the file in errors.
+
+    Raises:
+        WeightsError: the arrays do not fit `names`, or are damaged.
+    """
+    needed = check_arrays({name: array.shape for name, array in stored.items()}, names, source)
+    in_file = [array for array in stored.values() if isinstance(array, h5py.Dataset)]
+    if in_file and sum(map(_n_bytes, in_file)) > in_file[0].file.id.get_filesize() * _MOST_COMPRESSED:
+        raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
+    return {name.own: _read_array(stored[name.hdf5], source) for name in needed}
+
+
+def _read_array(dataset: h5py.Dataset | np.ndarray, source: str) -> np.ndarray:
     """Read an array as float32; memory use is proportional to the stored bytes.
 
     Args:
-        dataset: array, contiguous or in chunks, plain or compressed with deflate.
+        dataset: array in memory; or in a file, contiguous or in chunks, plain or compressed with deflate.
         source: name of the file in errors.
 
     Raises:
         WeightsError: the file declares more than it holds, or the numbers are not finite.
     """
+    if isinstance(dataset, np.ndarray):
+        return dataset
     if (problem := _storage_problem(dataset)) is not None:
         raise WeightsError(f"{source}: {dataset.name!r:.80} is {dataset.shape}, and {problem}")
     return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
@@ -210,7 +204,7 @@ def read_hdf5(path: str | Path, names: Iterable[WeightName]) -> Arrays:
         WeightsError: the file is missing, is not HDF5, or its arrays do not fit `names`.
     """
     with opened_hdf5(path, WeightsError) as file:
-        return HDF5Weights(file, str(path)).read(names)
+        return read_arrays(stored_arrays(file, str(path)), names, str(path))
 
 
 def write_hdf5(
@@ -234,8 +228,8 @@ def write_hdf5(
         DataError: the path is not a file, or a dangling symlink.
     """
     names, beside = [name for name in names if name.own in arrays], beside or {}
-    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.writing(*beside, path, overwrite=overwrite) as (*files, temporary):
+    held = atomic.writing(*beside, path, overwrite=overwrite, failure=WeightsError, errors=[RuntimeError])
+    with held as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
         _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
@@ -275,8 +269,7 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
     Raises:
         WeightsError: the file cannot be written.
     """
-    failures = messages.os_errors_as(WeightsError, f"{path}: cannot be written", RuntimeError)
-    with failures, atomic.writing(path) as (temporary,):
+    with atomic.writing(path, failure=WeightsError, errors=[RuntimeError]) as (temporary,):
         _write_arrays(temporary, {_VECTORS: vectors})
 
 

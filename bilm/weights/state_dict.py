@@ -5,7 +5,7 @@ Source: the functions in AllenNLP's ``modules/elmo.py`` and ``elmo_lstm.py`` tha
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -13,8 +13,7 @@ import numpy as np
 from bilm.errors import WeightsError
 from bilm.io import messages
 from bilm.io.zip_archive import ZIP_MAGIC
-from bilm.weights.arrays import Arrays, Shapes, as_weights, check_arrays
-from bilm.weights.names import WeightName
+from bilm.weights.arrays import Arrays, as_weights
 
 _BEFORE_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # start of PyTorch's files up to 1.5
 _SAFE = (2, 6)  # older versions of PyTorch may execute code in a file
@@ -88,8 +87,8 @@ def _sizes(stream: BinaryIO) -> dict[str, int]:
         stream.seek(0)
 
 
-class StateDict:
-    """The biLM in a state dict, a `bilm.weights.arrays.WeightFile`; nothing in the file is executed.
+def state_dict_arrays(stream: BinaryIO, source: str) -> Arrays:
+    """Read the arrays of the biLM in a state dict, by HDF5 name; nothing in the file is executed.
 
     Args:
         stream: a file that `torch.save` wrote.
@@ -99,22 +98,6 @@ class StateDict:
         WeightsError: PyTorch is not installed or cannot read the file; or the state dict has no ELMo or
             several, or tensors that are not weights of one.
     """
-
-    def __init__(self, stream: BinaryIO, source: str) -> None:
-        self._source, self._arrays = source, _arrays_of(stream, source)
-        self.shapes: Shapes = {name: array.shape for name, array in self._arrays.items()}
-
-    def read(self, names: Iterable[WeightName]) -> Arrays:
-        """Return the arrays by bilm's names.
-
-        Raises:
-            WeightsError: the arrays do not fit `names`.
-        """
-        return {n.own: self._arrays[n.hdf5] for n in check_arrays(self.shapes, names, self._source)}
-
-
-def _arrays_of(stream: BinaryIO, source: str) -> Arrays:
-    """Read the arrays of a biLM by their HDF5 names."""
     tensors = _load(stream, source)
     tables = {tensors[name].data_ptr(): name for name in tensors if name.endswith(_CHARACTERS)}  # one a biLM
     if len(tables) != 1:

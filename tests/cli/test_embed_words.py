@@ -1,5 +1,7 @@
 """`bilm embed --words` and `--format word2vec`: vectors of words at their occurrences, and their means."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
@@ -146,6 +148,20 @@ def test_unusable_words_are_refused(listed, message, files, tmp_path):
     words.write_text(listed)
     assert message in refuse("embed", text, tmp_path / "out.npz", "--words", words, *MODEL)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "words"]
+
+
+def test_empty_text_is_refused(files, tmp_path):
+    files[0].write_text("")
+    assert "the text is empty" in refuse("embed", files[0], tmp_path / "out.vec", *MODEL)
+
+
+def test_spellings_of_a_word_share_occurrences(embedder):
+    embedder.model.options = dataclasses.replace(embedder.model.options, unicode_form="NFC")
+    spellings = ["caf\u00e9", "cafe\u0301"]
+    found = embedder.embed_words([["the", spellings[1]]], spellings)
+    assert [(place.line, place.position, place.word) for place in found] == [
+        (0, 1, word) for word in spellings
+    ]
 
 
 def test_list_of_words_is_not_written_over(files):

@@ -194,8 +194,9 @@ def test_pattern_of_many_wildcards_is_quick(predictor):
 def test_one_direction_has_one_context(tmp_path):
     folder = GOLDEN / "char-forward"
     predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")
-    with pytest.raises(OptionsError, match="`context` both: the model has no backward direction"):
-        next(predictor.predict([["a"]]))
+    assert [*predictor.predict([["a"]])] == [*predictor.predict([["a"]], context="left")]
+    with pytest.raises(OptionsError, match="`context` right: the model has no backward direction"):
+        next(predictor.predict([["a"]], context="right"))
     with pytest.raises(OptionsError, match="`context` is 'up', not one of left, right, both"):
         next(predictor.predict([["a"]], context="up"))
 

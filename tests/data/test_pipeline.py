@@ -78,13 +78,42 @@ def test_golden_batches_of_training(variant):
     assert {batch.targets.dtype for batch in first} == {np.dtype(np.int32)}
 
 
+def plain_batches(sentences, n_rows, n_steps):
+    """A row takes token after token, and the next sentence when its own ends."""
+    rows = [[] for _ in range(n_rows)]
+    while True:
+        taken = []
+        for row in rows:
+            for _ in range(n_steps):
+                if len(row) < 2:
+                    following = next(sentences, None)
+                    if following is None:
+                        return
+                    ids, characters = following
+                    row[:] = zip(ids, ids if characters is None else characters, strict=True)
+                taken.append((*row.pop(0), row[0][0]))
+        names = ("token_ids", "tokens_characters", "next_token_id")
+        arrays = (np.array(values) for values in zip(*taken, strict=True))
+        yield {
+            name: array.reshape(n_rows, n_steps, *array.shape[1:])
+            for name, array in zip(names, arrays, strict=True)
+        }
+
+
 @settings(deadline=None)
 @given(sentences_of_words, st.integers(1, 4), st.integers(1, 5), st.booleans())
 def test_batches_match_the_reference(tmp_path_factory, sentences, n_rows, n_steps, of_words):
     vocab = WORDS if of_words else CHARACTERS
     path = tmp_path_factory.mktemp("corpus") / "text"
     write(path, "".join(" ".join(words) + "\n" for words in sentences))
-    reference = list(BidirectionalLMDataset(path, vocab, test=True).iter_batches(n_rows, n_steps))
+    forward, backward = (
+        plain_batches(LMDataset(path, vocab, reverse, test=True).get_sentence(), n_rows, n_steps)
+        for reverse in (False, True)
+    )
+    reference = [
+        batch | {f"{name}_reverse": array for name, array in turned.items()}
+        for batch, turned in zip(forward, backward, strict=True)
+    ]
     blocks = sentence_stream([path], vocab, Order(), endless=False, keep_blank=True)
     shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
     windows = pack_windows(blocks, vocab, **shape)
