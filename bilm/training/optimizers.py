@@ -278,15 +278,18 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
         matrices: shape (number, rows, columns), with rows <= columns, float32 or the dtype of products with
             them; the result has the same.
     """
+    dtype = matrices.dtype  # of factors; what is added up is float32
     gram = tf.cast(tf.matmul(matrices, matrices, transpose_b=True), tf.float32)
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= square of the largest singular value
     identity = tf.eye(gram.shape[1])
-    gram, product = gram / square + _RIDGE * identity, None
+    gram, product = tf.cast(gram / square + _RIDGE * identity, dtype), None
     for a, b, c in _POLYNOMIALS:
-        factor = a * identity + b * gram + c * tf.matmul(gram, gram)
+        power, again = tf.cast(gram, tf.float32), tf.cast(tf.matmul(gram, gram), tf.float32)
+        factor = tf.cast(a * identity + b * power + c * again, dtype)
         gram = tf.matmul(factor, tf.matmul(gram, factor))
         product = factor if product is None else tf.matmul(factor, product)
-    return tf.matmul(tf.cast(product * tf.math.rsqrt(square), matrices.dtype), matrices)
+    product = tf.cast(product, tf.float32) * tf.math.rsqrt(square)
+    return tf.matmul(tf.cast(product, dtype), matrices)
 
 
 _OF_KERAS: Mapping[Optimizer, type[TrainingOptimizer]] = {
