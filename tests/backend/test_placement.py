@@ -51,7 +51,9 @@ def test_on_device_refuses_missing_gpu():
         tf.constant(1.0)
 
 
-@pytest.mark.parametrize(("n", "within", "across"), [(1, "1", "1"), (2, "1", "2"), (3, "2", "3"), (16, "8", "16")])
+@pytest.mark.parametrize(
+    ("n", "within", "across"), [(1, "1", "1"), (2, "1", "2"), (3, "2", "3"), (16, "8", "16")]
+)
 def test_use_threads_sets_environment(n, within, across, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     settings.use_threads(n)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import multiprocessing
 import signal
 import sys
@@ -245,7 +246,8 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
                 click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, stop.reason):
                 printer.write(line)
-            if result.estimate is not None and not (arguments["threads"] or arguments["ray"]):
+            is_free = not (arguments["threads"] or arguments["resume"] or arguments["ray"])
+            if result.estimate is not None and is_free:
                 printer.write(_fastest_threads(train.__name__, arguments, result.estimate))
         if result.outcome == "stopped":
             click.get_current_context().exit(process.STOPPED_STATUS)
@@ -280,6 +282,7 @@ def _tokens_per_second(kind: str, arguments: Mapping[str, Any], uses_xla: bool) 
     process.import_tensorflow()
     from bilm.runs import train
 
+    logging.disable()  # of what the first process has said
     backend_settings.use_xla(uses_xla)
     result = getattr(train, kind)(**arguments, reporter=reporter.Reporter())
     return float(result.estimate.tokens_per_second)
