@@ -48,26 +48,27 @@ def lstm_window(
             kept.append(activations)
 
         def backward(d_outputs: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor) -> list[tf.Tensor]:
-            dc, dh, d_outputs = _swap(dc), _swap(dh), tf.unstack(_swap(d_outputs))
+            dc, dh, d_outputs = _swap(dc), tf.cast(_swap(dh), dtype), tf.cast(_swap(d_outputs), dtype)
+            d_outputs = tf.unstack(d_outputs)
             d_gates, d_projected, ms = [], [], []  # from the last step to the first
             for now in reversed(range(n_steps)):
                 dm = dh + d_outputs[now]
                 for projection in projections:
-                    d_projected.append(tf.cast(_through_clip(dm, hidden[now + 1], clips.projection), dtype))
+                    d_projected.append(_through_clip(dm, hidden[now + 1], clips.projection))
                     dm = tf.matmul(projection, d_projected[-1])
                 dc, d_gates_now, m = _step_gradient(kept[now], cells[now], cells[now + 1], dc, dm, clips.cell)
                 d_gates.append(d_gates_now)
                 ms.append(m)
-                dh = tf.cast(tf.matmul(kernel[input_dim:], d_gates_now), dh.dtype)
+                dh = tf.matmul(kernel[input_dim:], d_gates_now)
             d_all = tf.concat(d_gates[::-1], axis=1)
             d_columns = tf.reshape(tf.matmul(kernel[:input_dim], d_all), [input_dim, n_steps, -1])
             joined = tf.concat([columns, tf.concat(hidden[:-1], axis=1)], axis=0)
             return [
                 tf.cast(tf.transpose(d_columns, [1, 2, 0]), inputs.dtype),
                 _swap(dc),
-                _swap(dh),
+                tf.cast(_swap(dh), h.dtype),
                 _weight_gradient(joined, d_all),
-                tf.reduce_sum(tf.cast(d_all, bias.dtype), axis=1),
+                _sum_of_columns(d_all, bias.dtype),
                 *(_weight_gradient(tf.concat(ms, 1), tf.concat(d_projected, 1)) for _ in projections),
             ]
 
@@ -96,8 +97,7 @@ def _step(
     """Compute a step from the shares of its gates, (4 * dim, batch), up to the projection."""
     gates = sum((tf.cast(share, c.dtype) for share in shares), bias)
     c, m, kept = update_cell(tf.split(gates, 4), c, bound)
-    dtype = shares[0].dtype
-    return c, tf.cast(m, dtype), SavedActivations(*(tf.cast(gate, dtype) for gate in kept))
+    return c, tf.cast(m, shares[0].dtype), kept
 
 
 @compiled
@@ -114,8 +114,8 @@ def _step_gradient(
         dm: gradient of the output before the projection.
         bound: bound of the cell, or None.
     """
-    i, j, f, o = (tf.cast(gate, c.dtype) for gate in kept)
-    dm, tanh_c, dtype = tf.cast(dm, c.dtype), tf.tanh(c), kept.o.dtype
+    i, j, f, o = kept
+    dtype, dm, tanh_c = dm.dtype, tf.cast(dm, c.dtype), tf.tanh(c)
     dc = _through_clip(dc + dm * o * (1.0 - tanh_c * tanh_c), c, bound)
     d_gates = [
         dc * j * i * (1.0 - i),
@@ -131,6 +131,13 @@ def _through_clip(gradient: tf.Tensor, clipped: tf.Tensor, bound: float | None) 
     if bound is None:
         return gradient
     return tf.where(tf.abs(clipped) < tf.cast(bound, clipped.dtype), gradient, tf.zeros_like(gradient))
+
+
+def _sum_of_columns(gates: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Sum over all columns; in low precision a product adds up in float32 without a cast of all of them."""
+    if gates.dtype == dtype:
+        return tf.reduce_sum(gates, axis=1)
+    return tf.cast(tf.matmul(gates, tf.ones([tf.shape(gates)[1], 1], gates.dtype)), dtype)[:, 0]
 
 
 def _weight_gradient(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:

@@ -61,6 +61,11 @@ def gather(table: jax.Array | keras.Variable, numbers: jax.Array) -> jax.Array:
     return jnp.take(table.value if isinstance(table, keras.Variable) else table, numbers, axis=0)
 
 
+def max_over_windows(convolved: jax.Array) -> jax.Array:
+    """Return the maxima over the windows: (words, windows, filters) -> (words, filters)."""
+    return keras.ops.max(convolved, axis=1)
+
+
 def distinct_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the distinct rows and the index of each row among them; while tracing, all rows as they are."""
     if is_symbolic(rows):

@@ -85,6 +85,11 @@ def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch
     return torch.nn.functional.embedding(numbers, table.value if isinstance(table, keras.Variable) else table)
 
 
+def max_over_windows(convolved: torch.Tensor) -> torch.Tensor:
+    """Return the maxima over the windows: (words, windows, filters) -> (words, filters)."""
+    return keras.ops.max(convolved, axis=1)
+
+
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the distinct rows and the index of each row among them."""
     if rows.is_meta:

@@ -55,19 +55,24 @@ def portable() -> Iterator[None]:
         is_portable.reset(token)
 
 
-def cores_of_an_operation(n_cores: int) -> int:
-    """Return on how many cores TensorFlow runs an operation: one of two, all of any other number.
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    Two cores run the two directions of the biLM at the same time, which is faster than to divide the
+
+def cores_of_an_operation(n_cores: int) -> int:
+    """Return on how many cores TensorFlow runs an operation: half of all, rounded up.
+
+    The two directions of the biLM then run at the same time, which on two cores is faster than to divide the
     operations of both.
     """
-    return 1 if n_cores == 2 else n_cores
+    return (n_cores + 1) // 2
 
 
 def use_threads(n: int) -> None:
     """Choose the number of TensorFlow's threads, before it is imported; see `cores_of_an_operation`."""
     within = cores_of_an_operation(n)
-    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(n // within)}
+    os.environ |= {"TF_NUM_INTRAOP_THREADS": str(within), "TF_NUM_INTEROP_THREADS": str(n)}
 
 
 def multiplies_bfloat16() -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from bilm.backend.settings import LIBRARIES, cores_of_an_operation
+from bilm.backend.settings import LIBRARIES, cores_of_an_operation, n_cores
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
@@ -43,9 +43,7 @@ def choose_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        n_cores = len(os.sched_getaffinity(0))
-        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(n_cores)))
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(n_cores())))
 
 
 def import_tensorflow() -> None:

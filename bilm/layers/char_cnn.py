@@ -135,14 +135,14 @@ class CharCNN(NetworkLayer):
             [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)], axis=-1
         )
         convolved = ops.matmul(ops.reshape(windows, (-1, kernel.shape[0])), kernel)
-        convolved = ops.reshape(convolved, (-1, 1, n_windows, options.n_filters))
+        convolved = ops.reshape(convolved, (-1, n_windows, options.n_filters))
         if n_more:  # minus infinity where a filter's window would go beyond the row
             widths = np.repeat(*np.transpose(options.filters))
             is_beyond = np.arange(n_windows)[:, None] + widths > columns
             convolved += ops.cast(np.where(is_beyond, -np.inf, 0.0).astype(np.float32), convolved.dtype)
-        # In TensorFlow the gradients of max_pool and slice take one pass, unlike those of max and [].
-        pooled = ops.max_pool(convolved, (1, n_windows), 1, data_format="channels_last")
-        return ops.slice(ops.reshape(pooled, (-1, options.n_filters)), (0, 0), (n_words, options.n_filters))
+        pooled = backend.max_over_windows(convolved)
+        # In TensorFlow the gradient of slice takes one pass, unlike that of [].
+        return ops.slice(pooled, (0, 0), (n_words, options.n_filters))
 
     def _stacked_kernel(self) -> Tensor:
         """Pad all filters with zeros to the widest: (max_width * embedding_dim, n_filters)."""

@@ -26,6 +26,8 @@ class Plan:
         heldout_prefix: record of the heldout text, or None.
         eval_every: steps between validations, or ``"epoch"``; None without a heldout text.
         seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
+        threads: threads of one operation, which affect the last bits of the results; None if not recorded. A
+            resumed call takes them from here, and may be given others.
         workers: number of processes.
         xla: true if XLA compiles the LSTM, which affects the last bits of the results.
         freeze: part of the model that is not trained, or None.
@@ -47,6 +49,7 @@ class Plan:
     workers: json_objects.Count
     xla: bool
     freeze: str | None = None
+    threads: json_objects.Positive | None = None
     n_steps: int = 0
     steps_per_epoch: int = 0
 
@@ -101,7 +104,7 @@ class Plan:
         """
         values = self.to_json()
         options = values.pop("options")
-        del values["log_every"]
+        del values["log_every"], values["threads"]
         values |= {"train_prefix": "given", "heldout_prefix": self.heldout_prefix and "given"}
         return {_SHOWN_AS.get(name, f"`{name}`"): value for name, value in values.items()} | options
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from bilm.backend.on_tensorflow import threads_of_an_operation
 from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import pipeline
 from bilm.io import messages
@@ -89,5 +90,6 @@ def estimate(
         gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
         kept_bytes=trainer.n_bytes,
         n_timed=1 + len(others),
+        threads=threads_of_an_operation(),
         bfloat16_seconds=in_bfloat16,
     )

@@ -78,7 +78,9 @@ class Training:
         if self.log is not None and ending.outcome is None:
             record_call(run.path, request.command, state.step, trainer.seed, trainer.options.to_json())
             if request.kind == "train":
-                record_arguments(run.path, request.repeated(trainer.seed, trainer.options))
+                record_arguments(
+                    run.path, request.repeated(trainer.seed, trainer.options, state.plan.threads)
+                )
         reporter.begin(state.plan)
         try:
             outcome = self._loop(checkpoints, ending)

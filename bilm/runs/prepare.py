@@ -13,7 +13,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import backend
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
-from bilm.errors import ArgumentError, DataError, OptionsError
+from bilm.errors import ArgumentError, DataError, OptionsError, ProcessError
 from bilm.io import json_objects, outputs
 from bilm.io.run_files import METRICS_FILE
 from bilm.models.language_model import LanguageModel
@@ -75,6 +75,7 @@ def run(
     with _alone(request.kind) as held:
         interrupted = _opened(request, vocabulary, writes, inputs, held)
         begun = None if interrupted is None else interrupted.run_state.plan
+        _use_threads(request.settings.threads, begun, reporter)
         if "unicode_form" not in request.settings.values:
             form = options.unicode_form
             is_new = source is None and request.recipe not in (None, Recipe.BILM_TF)
@@ -115,6 +116,21 @@ def run(
                 run.take_over(vocabulary, steps)
             log = held.enter_context(contextlib.closing(RunLog(run.path, state.log_bytes, state.step)))
         return Training(request, run, trainer, state, text, heldout, log).train()
+
+
+def _use_threads(given: int | None, begun: plan.Plan | None, reporter: Reporter) -> None:
+    """Use the threads that are given or else those that the resumed call began with, if there are any.
+
+    Raises:
+        ProcessError: TensorFlow has begun with another number than the given one.
+    """
+    try:
+        if threads := given or (begun and begun.threads):
+            backend.use_threads_of_an_operation(threads)
+    except ProcessError as error:
+        if given:
+            raise
+        reporter.warn(f"{error}; with other threads the results differ in their last bits")
 
 
 def _steps(request: Request, source: distribution.StoredModel | None) -> bytes | None:
@@ -267,6 +283,7 @@ def _plan(
         workers=worker.n_workers,
         xla=compiles(),
         freeze=request.freeze,
+        threads=backend.threads_of_an_operation(),
         n_steps=n_steps,
         steps_per_epoch=steps_per_epoch,
     )

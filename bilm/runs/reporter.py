@@ -180,6 +180,7 @@ class Estimate:
         gpu_bytes: peak memory of the first GPU; None without a GPU.
         kept_bytes: memory of weights and optimizer state.
         n_timed: number of steps taken.
+        threads: threads of one operation.
         bfloat16_seconds: median duration of a step in bfloat16; None where it was not timed.
     """
 
@@ -193,6 +194,7 @@ class Estimate:
     gpu_bytes: int | None
     kept_bytes: int
     n_timed: int
+    threads: int
     bfloat16_seconds: float | None = None
 
     @property

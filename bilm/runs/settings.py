@@ -101,6 +101,9 @@ class TrainingSettings:
     n_gpus: json_objects.Positive = parameter(
         1, "number of GPUs per machine, each with a replica of the model"
     )
+    threads: json_objects.Positive | None = parameter(
+        None, "threads of one operation", shown="half of the cores, for two directions at a time"
+    )
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
     log_every: json_objects.Positive = parameter(
         20, "steps between lines of metrics.jsonl and points in TensorBoard"
@@ -176,6 +179,7 @@ class TrainingArguments(TypedDict, total=False):
     shuffle: bool | None
     shuffle_buffer: int | None
     n_gpus: int | None
+    threads: int | None
     jit: bool | None
     log_every: int | None
     histograms_every: int | None
@@ -335,17 +339,18 @@ class Request:
         """Return the files among the arguments of some names."""
         return [Path(file) for name in names if isinstance(file := self.arguments.get(name), str)]
 
-    def repeated(self, seed: int, options: Options) -> dict[str, Any]:
+    def repeated(self, seed: int, options: Options, threads: int | None) -> dict[str, Any]:
         """Return arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
 
         Args:
             seed: seed of the call, given or drawn.
             options: complete options of the model.
+            threads: threads of one operation.
         """
         names = ("corpus", "train_prefix", "vocab_file")
         values = {name: self.arguments[name] for name in names if name in self.arguments}
         values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
-        values |= {"seed": seed, "options": options.to_json()}
+        values |= {"seed": seed, "options": options.to_json(), "threads": threads}
         n_train_tokens = values["options"].pop("n_train_tokens")  # counted anew
         if "n_train_tokens" in values.pop("values"):
             values["n_train_tokens"] = n_train_tokens

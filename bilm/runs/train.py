@@ -72,8 +72,8 @@ def train(
             `bilm.runs.settings.TrainingSettings`: ``heldout_prefix``, ``eval_every`` (steps or
             ``"epoch"``), ``patience``, ``save_every`` (steps, or minutes such as ``"10m"``), ``keep``,
             ``max_steps``, ``max_time`` (seconds, or a time such as ``"90m"``), ``resume``, ``dry_run``,
-            ``seed``, ``shuffle``, ``shuffle_buffer``, ``n_gpus``, ``jit``, ``log_every``,
-            ``histograms_every``.
+            ``seed``, ``shuffle``, ``shuffle_buffer``, ``n_gpus``, ``threads``, ``jit``,
+            ``log_every``, ``histograms_every``.
 
     Raises:
         ArgumentError: arguments are unknown or exclude each other.

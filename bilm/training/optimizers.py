@@ -11,6 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
+from bilm.backend.xla import compiled
 from bilm.options import Optimizer, Options, Precision
 from bilm.weights.transfer import CHARACTER_ARRAY, WORD_ARRAYS
 
@@ -278,15 +279,25 @@ def orthogonalised(matrices: tf.Tensor) -> tf.Tensor:
         matrices: shape (number, rows, columns), with rows <= columns, float32 or the dtype of products with
             them; the result has the same.
     """
+    dtype = matrices.dtype  # of factors; what is added up is float32
+    add_up = _polynomial if dtype == tf.float32 else compiled(_polynomial)  # one pass instead of eight
     gram = tf.cast(tf.matmul(matrices, matrices, transpose_b=True), tf.float32)
     square = tf.norm(gram, axis=(1, 2), keepdims=True) + _TINY  # >= square of the largest singular value
     identity = tf.eye(gram.shape[1])
-    gram, product = gram / square + _RIDGE * identity, None
-    for a, b, c in _POLYNOMIALS:
-        factor = a * identity + b * gram + c * tf.matmul(gram, gram)
+    gram, product = tf.cast(gram / square + _RIDGE * identity, dtype), None
+    for coefficients in _POLYNOMIALS:
+        factor = add_up(gram, tf.matmul(gram, gram), tf.constant(coefficients))
         gram = tf.matmul(factor, tf.matmul(gram, factor))
         product = factor if product is None else tf.matmul(factor, product)
-    return tf.matmul(tf.cast(product * tf.math.rsqrt(square), matrices.dtype), matrices)
+    product = tf.cast(product, tf.float32) * tf.math.rsqrt(square)
+    return tf.matmul(tf.cast(product, dtype), matrices)
+
+
+def _polynomial(gram: tf.Tensor, square: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
+    """Return aI + bG + cG^2 for Gram matrices and their squares, in their dtype."""
+    a, b, c = tf.unstack(coefficients)
+    total = a * tf.eye(gram.shape[1]) + b * tf.cast(gram, tf.float32) + c * tf.cast(square, tf.float32)
+    return tf.cast(total, gram.dtype)
 
 
 _OF_KERAS: Mapping[Optimizer, type[TrainingOptimizer]] = {

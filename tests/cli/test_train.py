@@ -92,6 +92,7 @@ def test_flags_override_config(tmp_path, smallest_file):
     before = {*os.listdir("/")}
     options = smallest_file(n_tokens_vocab=81)
     dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
+    assert "\nthreads of an operation: 1: " in dry and "; fastest: --threads " in dry
     assert "seed:" not in dry and {*os.listdir("/")} == before
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)

@@ -106,6 +106,16 @@ def test_length_buckets_equal_whole_rows(activation, max_characters):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_maxima_pass_gradient_to_first_of_equal_windows(dtype):
+    values = tf.cast(np.random.default_rng(0).integers(0, 3, (9, 5, 4)), dtype)  # many are equal
+
+    def pooled():
+        return tf.nn.max_pool2d(values[:, None], [1, 5], 1, "VALID")[:, 0, 0]
+
+    assert_gradients_match(lambda: on_tensorflow.max_over_windows(values), pooled, [values], atol=0)
+
+
 def test_initial_values():
     layer = make_cnn("relu", 64, 1, filters=((3, 2000),))
     assert np.abs(layer.kernels[0]).max() <= 0.05 and np.abs(layer.char_embed).max() > 0.9

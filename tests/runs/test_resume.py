@@ -22,7 +22,7 @@ from bilm.run_directory.state import Best, RunState, read_state
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
-from tests.helpers import HELDOUT, TRAIN, VOCAB, newest_arrays, small_options, smallest_options
+from tests.helpers import HELDOUT, TRAIN, VOCAB, newest_arrays, python, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
 from tests.records import plan
 
@@ -406,3 +406,29 @@ def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
     again = rows(tmp_path / "again")
     monkeypatch.delattr("bilm.runs.prepare.word_vectors")
     np.testing.assert_array_equal(rows(tmp_path / "run", resume=True), again)
+
+
+THREADS = """
+import sys
+from tensorflow.config import threading
+import bilm
+from tests.helpers import TRAIN, VOCAB, smallest_options
+values = {name: int(value) for name, value in (word.split("=") for word in sys.argv[2:])}
+bilm.train(TRAIN, VOCAB, sys.argv[1], options=smallest_options(), seed=1, resume=True, **values)
+print(threading.get_intra_op_parallelism_threads())
+try:
+    bilm.train(TRAIN, VOCAB, sys.argv[1] + "-2", options=smallest_options(), threads=8, max_steps=1)
+except bilm.errors.ProcessError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_threads_are_recorded_and_resumed(tmp_path):
+    """A number that no rule gives; when it is resumed without it, and when another one comes too late."""
+    path = tmp_path / "run"
+    for step, given in ((1, ["threads=7"]), (2, [])):
+        done = python("-c", THREADS, path, f"max_steps={step}", *given)
+        begun, late = done.stdout.splitlines()
+        assert begun == "7" and late.startswith("`threads` 8: TensorFlow has begun with 7 in this process")
+        assert "threads = 7\n" in (path / "run.toml").read_text()

@@ -94,7 +94,7 @@ def test_orthogonalised_in_bfloat16_is_near_float32():
     matrices = tf.random.stateless_normal((2, 16, 40), (0, 0))
     near = optimizers.orthogonalised(tf.cast(matrices, tf.bfloat16))
     assert near.dtype == tf.bfloat16
-    np.testing.assert_allclose(tf.cast(near, tf.float32), optimizers.orthogonalised(matrices), atol=0.02)
+    np.testing.assert_allclose(tf.cast(near, tf.float32), optimizers.orthogonalised(matrices), atol=0.06)
 
 
 @pytest.mark.parametrize(

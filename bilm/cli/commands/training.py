@@ -1,16 +1,24 @@
 """``bilm train`` and ``bilm restart``: flags, execution and printed results."""
 
+import contextlib
 import functools
+import logging
+import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, ClassVar
 
 import click
 
+from bilm.backend import settings as backend_settings
+from bilm.backend.settings import cores_of_an_operation, n_cores
 from bilm.cli import flags, group, process
-from bilm.io import outputs
+from bilm.errors import BilmError
+from bilm.io import STDIN, outputs
 from bilm.io.progress import clock
 from bilm.io.run_files import run_files
 from bilm.options import PRESETS, Options, recipes
@@ -117,7 +125,7 @@ class TrainingFlags(flags.TextCommand):
         "Model": "preset options model checkpoint remap_vocab old_vocab_file changes",
         "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
         "Validation and checkpoints": "eval_every patience save_every keep",
-        "Machine": "n_gpus no_xla ray ray_workers cpus_per_worker gpus_per_worker",
+        "Machine": "n_gpus threads no_xla ray ray_workers cpus_per_worker gpus_per_worker",
     }
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -233,10 +241,46 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
                 click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, stop.reason):
                 printer.write(line)
+            is_free = not (arguments["threads"] or arguments["resume"] or arguments["ray"])
+            if result.estimate is not None and is_free:
+                printer.write(_fastest_threads(train.__name__, arguments, result.estimate))
         if result.outcome == "stopped":
             click.get_current_context().exit(process.STOPPED_STATUS)
 
     return _training_flags(flags.on_ray(command))
+
+
+def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter.Estimate) -> str:
+    """Time a dry run with other threads too, each in a process of its own, since they are fixed at its start.
+
+    Args:
+        kind: name of the function, ``train`` or ``restart``.
+        arguments: its arguments.
+        estimate: estimate of this process.
+    """
+    rates = {estimate.threads: estimate.tokens_per_second}
+    if arguments["train_prefix"] and STDIN in map(str, arguments["train_prefix"]):
+        return f"threads: {estimate.threads}; standard input cannot be read again to time others"
+    for threads in sorted({1, cores_of_an_operation(n_cores()), n_cores()} - rates.keys()):
+        own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
+        alone = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenProcessPool):
+            rates[threads] = processes.submit(
+                _tokens_per_second, kind, own, backend_settings.xla_is_on
+            ).result()
+    times = ", ".join(f"{threads}: {rate:,.0f} tokens/s" for threads, rate in sorted(rates.items()))
+    return f"threads of an operation: {times}; fastest: --threads {max(rates, key=rates.__getitem__)}"
+
+
+def _tokens_per_second(kind: str, arguments: Mapping[str, Any], uses_xla: bool) -> float:
+    """Return the speed of a dry run in this process."""
+    process.import_tensorflow()
+    from bilm.runs import train
+
+    logging.disable()  # of what the first process has said
+    backend_settings.use_xla(uses_xla)
+    result = getattr(train, kind)(**arguments, reporter=reporter.Reporter())
+    return float(result.estimate.tokens_per_second)
 
 
 def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
