@@ -35,7 +35,7 @@ _HIGHEST = 3.4e38
 
 _ARGUMENTS = frozenset(
     "heldout_prefix eval_every patience save_every keep max_steps max_time resume dry_run seed shuffle "
-    "shuffle_buffer n_gpus jit log_every histograms_every".split()
+    "shuffle_buffer n_gpus threads jit log_every histograms_every".split()
 )  # of `bilm.train`, which some write among the options
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
 
