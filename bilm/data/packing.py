@@ -153,6 +153,11 @@ _ROWS_OF_A_STEP = 16  # fixed cost of a step, as a number of rows
 _STRETCH_TOKENS = 1000  # the perplexity differs by at most 0.03% from a text read in one row
 
 
+def enough_rows(n_rows: int) -> int:
+    """Return the smallest number of rows, at least `n_rows`, for which steps are compiled."""
+    return next(n for n in _ROWS if n >= n_rows)
+
+
 def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
     """Pack sentences into the number of rows with the lowest cost.
 

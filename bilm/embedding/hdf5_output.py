@@ -108,8 +108,12 @@ def check_embeddings(
     Raises:
         DataError: the file cannot be written; the message says why.
     """
-    outputs.check_output(outfile, overwrite or resume, inputs)
-    if _part_files(outfile) and not (overwrite or resume):
+    outputs.check_output(outfile, True, inputs)
+    if overwrite or resume:
+        return
+    if outfile.exists():
+        raise DataError(f"{outfile}: exists; overwrite=True replaces it, resume=True continues it")
+    if _part_files(outfile):
         raise DataError(
             f"{_parts_directory(outfile)}: holds an unfinished file; resume=True finishes it, overwrite=True "
             "starts again"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import HomeProcess, backend, keras
 from bilm.data.batcher import require_sentences, words_of
-from bilm.data.packing import Packing, pack, pack_as_rows_end, stretches
+from bilm.data.packing import Packing, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, in_groups
@@ -252,25 +252,30 @@ class Scorer:
         """
         self._home.require()
         inputs, _ = self._pairs(text)
-        n_directions, n_rows = len(inputs), packing.n_rows
-        all_places = packing.places(np.ones(inputs.shape[1], bool))[0]
-        n_steps = int(packing.row_lengths.min()) if is_one_batch else packing.n_steps
-        begins = packing.begins & (not is_one_batch)
-        n_at_once = max(1, _WINDOW_TOKENS // n_rows)
-        states = self.model.zero_states(n_rows)
+        # Longest rows first, so that rows can be dropped as they end.
+        order = np.argsort(-packing.row_lengths, kind="stable")
+        lengths = packing.row_lengths[order]
+        steps, rows = np.divmod(packing.places(np.ones(inputs.shape[1], bool))[0], packing.n_rows)
+        rows = np.argsort(order)[rows]
+        n_steps = int(lengths[-1] if is_one_batch else lengths[0])
+        n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
+        states = self.model.zero_states(packing.n_rows)
         for first in range(0, n_steps, n_at_once):
             end = min(first + n_at_once, n_steps)
-            numbers = np.flatnonzero((all_places >= first * n_rows) & (all_places < end * n_rows))
-            places = all_places[numbers] - np.int32(first * n_rows)
+            numbers = np.flatnonzero((steps >= first) & (steps < end))
+            n_rows = min(packing.n_rows, enough_rows(int((lengths > first).sum())))
+            places = ((steps[numbers] - first) * n_rows + rows[numbers]).astype(np.int32)
             types, type_numbers = np.unique(inputs[:, numbers], return_inverse=True)
-            tokens = np.zeros((n_directions, (end - first) * n_rows), np.int32)
-            tokens[:, places] = type_numbers.reshape(n_directions, -1)
+            tokens = np.zeros((len(inputs), (end - first) * n_rows), np.int32)
+            tokens[:, places] = type_numbers.reshape(len(inputs), -1)
+            begins = np.zeros((end - first) * n_rows, bool)
+            begins[places] = packing.is_first[numbers] & (not is_one_batch)
             outputs, states = self._run(
                 self._words(text.words_of(types, self.vocabulary)),
-                tokens.reshape(n_directions, -1, n_rows),
+                tokens.reshape(len(inputs), -1, n_rows),
                 places,
-                begins[first:end],
-                states,
+                begins.reshape(-1, n_rows),
+                tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
             )
             yield numbers, outputs
 

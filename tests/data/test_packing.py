@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.packing import chunks, pack, pack_in_turn
+from bilm.data.packing import chunks, enough_rows, pack, pack_in_turn
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -63,5 +63,6 @@ def test_pack_fills_rows():
         lengths = (3 + generator.poisson(mean, size=16_384 // mean)).tolist()
         packing = pack(lengths)
         assert sum(lengths) > 0.9 * packing.n_steps * packing.n_rows
+    assert [enough_rows(n) for n in (1, 3, 5, 8, 9, 100)] == [1, 3, 6, 8, 12, 128]
     powers_and_between = {1, *(n << k for n in (2, 3) for k in range(6)), 128}
     assert {pack([1] * n).n_rows for n in (*range(1, 130), *range(130, 1000, 50))} == powers_and_between

@@ -187,7 +187,7 @@ def test_an_output_that_exists(out, tmp_path):
         embed(out, [])
     assert not list(tmp_path.iterdir())
     out.write_text("mine")
-    with pytest.raises(DataError, match="exists; overwrite=True replaces it"):
+    with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True continues it"):
         embed(out)
     assert out.read_text() == "mine"
     out.unlink()
