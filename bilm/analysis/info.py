@@ -46,7 +46,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
     step = newest = best_at = None
     if run.index.exists():
-        latest = run.latest()
+        latest = run.latest(read=False)
         newest, step, best_at = Path(latest.prefix), latest.step(), best_step(latest)
         prefixes.setdefault(newest, None)  # in runs of bilm-tf it may be in another directory
     checkpoints: list[dict[str, Any]] = [

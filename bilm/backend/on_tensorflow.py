@@ -12,6 +12,7 @@ from bilm.backend import settings, xla
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.lstm_window import lstm_window
 from bilm.errors import ProcessError
+from bilm.io.background import n_cores
 
 FIXED_SHAPES = False
 outside_graphs = tf.init_scope
@@ -319,7 +320,7 @@ def require_ready() -> None:
 def threads_of_an_operation() -> int:
     """Return on how many threads TensorFlow runs an operation in this process."""
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
-    return int(chosen or os.environ.get("TF_NUM_INTRAOP_THREADS") or settings.n_cores())
+    return int(chosen or os.environ.get("TF_NUM_INTRAOP_THREADS") or n_cores())
 
 
 def use_threads_of_an_operation(n: int) -> None:

@@ -55,11 +55,6 @@ def portable() -> Iterator[None]:
         is_portable.reset(token)
 
 
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def cores_of_an_operation(n_cores: int) -> int:
     """Return on how many cores TensorFlow runs an operation: half of all, rounded up.
 

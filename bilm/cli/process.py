@@ -10,10 +10,11 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from bilm.backend.settings import LIBRARIES, cores_of_an_operation, n_cores
+from bilm.backend.settings import LIBRARIES, cores_of_an_operation
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
+from bilm.io.background import n_cores
 from bilm.io.messages import message_lines
 
 

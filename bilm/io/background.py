@@ -54,6 +54,11 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
         room.release()
 
 
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], n_at_once: int
 ) -> Iterator[Result]:
@@ -96,19 +101,18 @@ def map_in_processes(
 def _in_order(
     pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], n_ahead: int
 ) -> Iterator[Result]:
-    with pool:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > n_ahead:
-                    yield waiting.popleft().result()
-            while waiting:
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > n_ahead:
                 yield waiting.popleft().result()
-        except BrokenProcessPool:
-            raise MemoryError("a process was ended; the system may lack memory") from None
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise MemoryError("a process was ended; the system may lack memory") from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _end_with_parent() -> None:

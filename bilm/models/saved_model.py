@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bilm.backend.settings import portable
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
@@ -159,8 +159,9 @@ def write_saved_model(
         for dtype in (tf.int32, tf.int64)
     }
     signatures = {"default": model.default, "tokens": by_type[tf.int32]}
-    failures = messages.os_errors_as(DataError, f"{directory}: cannot be written", tf.errors.OpError)
-    with failures, atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL) as (temporary,):
+    errors = [tf.errors.OpError]
+    held = atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL, failure=DataError, errors=errors)
+    with held as (temporary,):
         tf.saved_model.save(model, str(temporary), signatures=signatures)
         form = encoder.options.unicode_form
         needs = f", and be in Unicode's normal form {form}, since a graph cannot change it" if form else ""

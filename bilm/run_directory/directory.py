@@ -162,16 +162,19 @@ class RunDirectory:
             if steps is not None and not (self.path / run_files.TEXT_FILE).exists():
                 self._write(run_files.TEXT_FILE, steps)
 
-    def latest(self) -> CheckpointFile:
-        """Find the newest readable checkpoint; its names and shapes fit the options, and its checksums hold.
+    def latest(self, read: bool = True) -> CheckpointFile:
+        """Find the newest readable checkpoint; its names and shapes fit the options.
 
         Warns if the checkpoint named in the file ``checkpoint`` is damaged and an older one is used.
+
+        Args:
+            read: read the whole file and compare checksums; otherwise only names and shapes.
 
         Raises:
             CheckpointError: there is no checkpoint, or all are damaged.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self._settled(lambda: self._newest_whole(None))
+        return self._settled(lambda: self._newest_whole(None if read else ()))
 
     @checked
     def choose(self, which: str | int) -> CheckpointFile:

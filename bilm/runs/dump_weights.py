@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from bilm.errors import ArgumentError, DataError, WeightsError, checked
-from bilm.io import PathLike, atomic, messages, outputs
+from bilm.io import PathLike, atomic, outputs
 from bilm.io.run_files import ARGUMENTS_FILE, TEXT_FILE
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
@@ -97,9 +97,8 @@ def dump_weights(
         write_hdf5(file, arrays, names, beside, overwrite)
     else:
         card = model_card(stored, about, directory.resolve().name, n_values, vocabulary.words, with_softmax)
-        failures = messages.os_errors_as(DataError, f"{directory}: cannot be written")
-        held = atomic.writing(directory, overwrite=overwrite, inputs=inputs, kind=_MODEL)
-        with failures, held as (temporary,):
+        held = atomic.writing(directory, overwrite=overwrite, inputs=inputs, kind=_MODEL, failure=DataError)
+        with held as (temporary,):
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)

@@ -299,7 +299,7 @@ def _n_processes() -> int:
     """Return the number of processes beside this one: none with TensorFlow, whose threads do not fork."""
     if sys.platform != "linux" or "tensorflow" in sys.modules:
         return 0
-    n_cores = len(os.sched_getaffinity(0))
+    n_cores = background.n_cores()
     return n_cores if n_cores > 1 else 0
 
 

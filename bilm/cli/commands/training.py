@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import click
 
 from bilm.backend import settings as backend_settings
-from bilm.backend.settings import cores_of_an_operation, n_cores
+from bilm.backend.settings import cores_of_an_operation
 from bilm.cli import flags, group, process
 from bilm.errors import BilmError
 from bilm.io import STDIN, outputs
+from bilm.io.background import n_cores
 from bilm.io.progress import clock
 from bilm.io.run_files import run_files
 from bilm.options import PRESETS, Options, recipes

@@ -8,7 +8,7 @@ import click
 from bilm.cli import flags
 from bilm.cli.group import echo
 from bilm.errors import DataError
-from bilm.io import atomic, is_url, messages, outputs
+from bilm.io import atomic, is_url, outputs
 from bilm.options.parameters import UnicodeForm
 
 
@@ -61,8 +61,8 @@ def build(
 
     doubts: list[str] = []
 
-    failures = messages.os_errors_as(DataError, f"{outfile}: cannot be written")
-    with failures, atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix) as (temporary,):
+    held = atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError)
+    with held as (temporary,):
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
