@@ -5,8 +5,10 @@
 Each text has one tokenised sentence per line, the list one word per line. The model should have read both.
 For each word the table has its occurrences in both texts, the prototype distance (1 - cosine of the two mean
 vectors) and the average pairwise distance (1 - mean cosine of all pairs of an occurrence in one text and one
-in the other), as in SemEval-2020 task 1 (arXiv:2007.11464). It is sorted by the prototype distance. Of the
-first word, the most typical occurrences in both texts follow: those nearest to the mean of their text.
+in the other), as in SemEval-2020 task 1 (arXiv:2007.11464); and the excess, which is that distance less the
+mean of the same distance within each text: a word of many contexts in both has not changed. The table is
+sorted by the excess. Of its first word, the most typical occurrences in both texts follow: those nearest to
+the mean of their text.
 """
 
 import sys
@@ -47,12 +49,19 @@ def directions(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float]:
-    """Return the prototype distance and the average pairwise distance of vectors (occurrences, dim)."""
+def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
+    """Return prototype distance, average pairwise distance and excess of vectors (occurrences, dim)."""
     prototype = 1 - directions(old.mean(axis=0)) @ directions(new.mean(axis=0))
     # The mean over all pairs of the products is the product of the means.
     pairwise = 1 - directions(old).mean(axis=0) @ directions(new).mean(axis=0)
-    return float(prototype), float(pairwise)
+    excess = pairwise - (distance_within(old) + distance_within(new)) / 2
+    return float(prototype), float(pairwise), float(excess)
+
+
+def distance_within(vectors: np.ndarray) -> float:
+    """Return the mean of 1 - cosine over the pairs of different vectors; 0 for a single one."""
+    n, total = len(vectors), directions(vectors).sum(axis=0)
+    return float(1 - (total @ total - n) / (n * (n - 1))) if n > 1 else 0.0
 
 
 def typical(text: Path, occurrences: list[WordOccurrence], n_occurrences: int) -> list[Occurrence]:
@@ -96,12 +105,12 @@ def main(
     if not in_both:
         raise DataError(f"{words_file}: no word of the list is in both texts")
     changes = {word: distances(vectors_of(in_old[word]), vectors_of(in_new[word])) for word in in_both}
-    print(f"| word | in {old} | in {new} | prototype distance | average pairwise distance |")
-    print("|---|---|---|---|---|")
-    for word in sorted(words, key=lambda word: -changes.get(word, (-1, -1))[0]):
-        cells = [f"{change:.4f}" for change in changes[word]] if word in changes else ["", ""]
+    print(f"| word | in {old} | in {new} | prototype distance | average pairwise distance | excess |")
+    print("|---|---|---|---|---|---|")
+    for word in sorted(words, key=lambda word: -changes[word][-1] if word in changes else 2):
+        cells = [f"{change:.4f}" for change in changes[word]] if word in changes else [""] * 3
         print(f"| {word} | {len(in_old[word]):,} | {len(in_new[word]):,} | {' | '.join(cells)} |")
-    first = max(changes, key=lambda word: changes[word][0])
+    first = max(changes, key=lambda word: changes[word][-1])
     found = [typical(text, by_word[first], n_occurrences) for text, by_word in ((old, in_old), (new, in_new))]
     for text, occurrences in zip((old, new), found, strict=True):
         print(f"\n{first} in {text}")
