@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,9 +43,10 @@ class EmbedderSettings:
     max_cached_words: int | None = None
     cuda_device: int | Sequence[int] | None = None
     precision: str | None = None
+    with_softmax: bool = False
 
     def __post_init__(self) -> None:
-        require_flags(stateful=self.stateful)
+        require_flags(stateful=self.stateful, with_softmax=self.with_softmax)
         if self.stateful and self.batch_size is None:
             object.__setattr__(self, "batch_size", 64)  # as AllenNLP
         numbers = ("batch_size", "batch_tokens", "max_cached_words")
@@ -69,6 +70,13 @@ class EmbedderSettings:
         return [*device] if isinstance(device, Iterable) else [device]
 
 
+class SoftmaxRows(NamedTuple):
+    """Rows of a softmax: (words, projection_dim) by the words of a vocabulary."""
+
+    vocabulary: Vocabulary
+    kernel: np.ndarray
+
+
 class PackedModel(InferenceModel):
     """A model on one device that embeds sentences packed into rows; each choice of layers is compiled once.
 
@@ -77,19 +85,25 @@ class PackedModel(InferenceModel):
         vocabulary: vocabulary of a word-level model, else None.
         device: device of the model, see `bilm.backend.keras_backend.on_device`.
         settings: settings of the embedder.
+        rows: rows of the softmax, which ``concat`` adds; or None.
     """
 
     def __init__(
-        self, encoder: Encoder, vocabulary: Vocabulary | None, device: int | None, settings: EmbedderSettings
+        self,
+        encoder: Encoder,
+        vocabulary: Vocabulary | None,
+        device: int | None,
+        settings: EmbedderSettings,
+        rows: SoftmaxRows | None = None,
     ) -> None:
         with on_device(device):
             super().__init__(encoder, settings.batch_size or 1, settings.stateful)
-        self.vocabulary, self.device, self.settings = vocabulary, device, settings
+        self.vocabulary, self.device, self.settings, self.rows = vocabulary, device, settings, rows
         self._graphs: dict[tuple[packing.Layers, str], Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the model and its arguments for pickle and copy, without the cache."""
-        own = {"vocabulary": self.vocabulary, "device": self.device, "settings": self.settings}
+        own = {name: getattr(self, name) for name in ("vocabulary", "device", "settings", "rows")}
         return super().__getstate__() | {"own": own}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -149,6 +163,9 @@ class PackedModel(InferenceModel):
                 pairs = [(flat[k : k + 1], place) for k in range(self.n_layers) for flat, place in pairs]
             if layers == "characters" or (layers == "concat" and self.options.char_cnn is not None):
                 pairs.append((self._convolutions(types)[None].astype(dtype), numbers[packed.is_word]))
+            if layers == "concat" and self.rows is not None:
+                rows = self.rows.kernel[self.rows.vocabulary.word_ids(types)]
+                pairs.append((rows[None].astype(dtype), numbers[packed.is_word]))
         ends = np.cumsum(packed.lengths - 2).tolist()
         vectors = [
             np.concatenate([flat.take(place[start:end], 1) for flat, place in pairs], axis=-1)
@@ -264,8 +281,9 @@ class ChunkEmbedder:
     def fingerprint(self) -> str:
         """SHA-256 of the model's options and weights, and of its precision unless that is float32."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
-        for variable in self.model.encoder.weights:
-            digest.update(variable.numpy().tobytes())
+        rows = [] if self.model.rows is None else [self.model.rows.kernel]
+        for array in [variable.numpy() for variable in self.model.encoder.weights] + rows:
+            digest.update(array.tobytes())
         if self.model.encoder.precision != "float32":
             digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()
@@ -332,6 +350,7 @@ class ChunkEmbedder:
         elif form.layers == "concat":
             cnn = self.model.options.char_cnn
             dim = self.n_layers * self.dim + (0 if cnn is None else cnn.n_filters)
+            dim += 0 if self.model.rows is None else self.model.rows.kernel.shape[1]
         shape = (self.n_layers, 0, dim) if form.layers == "all" else (0, dim)
         return form.pooled(np.zeros(shape, form.dtype))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.backend.keras_backend import keras, on_device
 from bilm.data import batcher, packing
-from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel
+from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel, SoftmaxRows
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
 from bilm.errors import DataError, OptionsError, require_flags, require_positive
@@ -57,6 +57,7 @@ class EmbedderKeywords(TypedDict, total=False):
     max_cached_words: int | None
     cuda_device: int | Sequence[int] | None
     precision: str | None
+    with_softmax: bool
 
 
 class EmbeddedSentence(NamedTuple):
@@ -75,16 +76,21 @@ def _load(
     source: StoredModel, vocab_file: str | Path | None, settings: EmbedderSettings
 ) -> list[PackedModel]:
     """Load a model onto its devices."""
-    vocabulary = None
-    if source.options.char_cnn is None:
-        vocabulary = source.own_vocabulary(vocab_file)
+    vocabulary = rows = None
+    reads_words, with_softmax = source.options.char_cnn is None, settings.with_softmax
+    n_predicted = source.predicting_options().n_tokens_vocab if with_softmax else None
+    if reads_words or with_softmax:
+        vocabulary = source.own_vocabulary(vocab_file, n_predicted, with_characters=False)
     elif vocab_file is not None:
         raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
     arrays, models, precision = source.arrays(), [], settings.precision or Precision.FLOAT32
+    if with_softmax and vocabulary is not None:
+        kernel = arrays["softmax/W" if "softmax/W" in arrays else "encoder/embedding"]
+        rows = SoftmaxRows(vocabulary, kernel)
     for device in settings.devices:
         with on_device(device):
             encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
-        models.append(PackedModel(encoder, vocabulary, device, settings))
+        models.append(PackedModel(encoder, vocabulary if reads_words else None, device, settings, rows))
     return models
 
 
@@ -111,6 +117,7 @@ class ElmoEmbedder(ChunkEmbedder):
             several numbers, each device has a copy of the model, and long texts are divided among them.
         precision: data type of matrix products, ``float32`` by default; with ``bfloat16`` vectors have two to
             three digits.
+        with_softmax: let ``layers="concat"`` add the softmax row of each word, or that of ``<UNK>``.
 
     Attributes:
         steps: steps from raw text to sentences of the model, or that they are unknown.

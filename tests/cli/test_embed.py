@@ -271,6 +271,7 @@ def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_pa
     [
         (("--all", "--layer", 1), "give one of --all, --top, --average, --layer"),
         (("--concat", "--top"), "--characters, --concat"),
+        (("--top", "--with-softmax"), "--with-softmax goes with --concat"),
         (("--resume", "--stateful"), "--resume does not go with --stateful"),
         (("--no-xla", "--backend", "torch"), "--backend torch does not go with --no-xla"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),

@@ -16,6 +16,7 @@ from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError
 from bilm.models.encoder import Encoder
+from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
 from tests.helpers import GOLDEN, VOCAB
@@ -208,6 +209,25 @@ def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
             parts = [[*layers, last] for layers, last in zip(parts, convolutions, strict=True)]
         assert_equal(found, [np.concatenate(sentence, axis=-1) for sentence in parts])
         assert embedder.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
+
+
+@pytest.mark.parametrize("name", ["char", "word-shared"])
+def test_layers_concat_with_softmax_adds_rows(name):
+    run = RunDirectory.open(GOLDEN / name / "final")
+    vocabulary = GOLDEN / name / "vocab.txt"
+    plain = ElmoEmbedder.from_run(run.path, vocabulary if name == "word-shared" else None)
+    whole = ElmoEmbedder.from_run(run.path, vocabulary, with_softmax=True)
+    [expected], [found] = (
+        list(embedder.embed_sentences([["the", "Zyzzyva"]], layers="concat"))
+        for embedder in (plain, pickle.loads(pickle.dumps(whole)))  # noqa: S301
+    )
+    weights = run.weights()
+    rows = weights.get("softmax/W", weights.get("encoder/embedding"))
+    words = vocabulary.read_text().split("\n")
+    added = rows[[words.index("the"), words.index("<UNK>")]]
+    np.testing.assert_allclose(found, np.concatenate([expected, added], axis=1), atol=1e-6)
+    assert whole.no_vectors(VectorForm("concat")).shape == (0, found.shape[-1])
+    assert whole.fingerprint != plain.fingerprint
 
 
 @pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("max", np.max)])

@@ -40,6 +40,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
+@click.option("--with-softmax", is_flag=True, help="With --concat, add the softmax row of each word.")
 @click.option(
     "--words",
     "words_file",
@@ -160,6 +161,8 @@ def embed(
     dtype = dtype or ("float16" if form == "parquet" else "float32")
     of_words = words_file is not None or form == "word2vec"
     vectors = VectorForm(layers.pop() if layers else "average" if of_words else "all", dtype, pooling)
+    if settings["with_softmax"] and vectors.layers != "concat":
+        raise click.UsageError("--with-softmax goes with --concat")
     if form == "word2vec" and vectors.layers == "all":
         raise click.UsageError("--format word2vec does not go with --all: a word has one vector")
     if ray is not None:
