@@ -449,7 +449,7 @@ _LAPTOP_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 64), (5, 128), (6, 96), (7, 96
 
 PRESETS: Mapping[str, Options] = {
     "laptop": dataclasses.replace(
-        _published(512, 128, n_highway=1),
+        _published(320, 256, n_highway=1),
         char_cnn=CharCNNOptions(_LAPTOP_FILTERS, n_highway=1),
         batch_size=64,
         n_negative_samples_batch=2048,
