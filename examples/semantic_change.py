@@ -52,15 +52,16 @@ def directions(vectors: np.ndarray) -> np.ndarray:
 def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
     """Return prototype distance, average pairwise distance and excess of vectors (occurrences, dim)."""
     prototype = 1 - directions(old.mean(axis=0)) @ directions(new.mean(axis=0))
+    old, new = directions(old), directions(new)
     # The mean over all pairs of the products is the product of the means.
-    pairwise = 1 - directions(old).mean(axis=0) @ directions(new).mean(axis=0)
+    pairwise = 1 - old.mean(axis=0) @ new.mean(axis=0)
     excess = pairwise - (distance_within(old) + distance_within(new)) / 2
     return float(prototype), float(pairwise), float(excess)
 
 
 def distance_within(vectors: np.ndarray) -> float:
-    """Return the mean of 1 - cosine over the pairs of different vectors; 0 for a single one."""
-    n, total = len(vectors), directions(vectors).sum(axis=0)
+    """Return the mean of 1 - cosine over the pairs of vectors of length 1; 0 for a single one."""
+    n, total = len(vectors), vectors.sum(axis=0)
     return float(1 - (total @ total - n) / (n * (n - 1))) if n > 1 else 0.0
 
 

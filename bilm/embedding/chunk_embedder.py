@@ -281,9 +281,10 @@ class ChunkEmbedder:
     def fingerprint(self) -> str:
         """SHA-256 of the model's options and weights, and of its precision unless that is float32."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
-        rows = [] if self.model.rows is None else [self.model.rows.kernel]
-        for array in [variable.numpy() for variable in self.model.encoder.weights] + rows:
-            digest.update(array.tobytes())
+        for variable in self.model.encoder.weights:
+            digest.update(variable.numpy().tobytes())
+        if self.model.rows is not None:
+            digest.update(self.model.rows.kernel.tobytes())
         if self.model.encoder.precision != "float32":
             digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()
