@@ -56,9 +56,9 @@ def run_lstm(
     return outputs, state
 
 
-def gather(table: jax.Array | keras.Variable, numbers: jax.Array) -> jax.Array:
+def gather(table: jax.Array, numbers: jax.Array) -> jax.Array:
     """Return rows of a table by number."""
-    return jnp.take(table.value if isinstance(table, keras.Variable) else table, numbers, axis=0)
+    return jnp.take(table, numbers, axis=0)
 
 
 def max_over_windows(convolved: jax.Array) -> jax.Array:

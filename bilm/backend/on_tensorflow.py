@@ -178,7 +178,7 @@ def _update_cell(
 
 def gather(table: tf.Tensor | tf.Variable, numbers: tf.Tensor) -> tf.Tensor:
     """Return rows of a table by number; a variable's gradient has these rows alone."""
-    return tf.gather(table.value if isinstance(table, keras.Variable) else table, numbers)
+    return tf.gather(table, numbers)
 
 
 def max_over_windows(convolved: tf.Tensor) -> tf.Tensor:

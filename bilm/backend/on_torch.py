@@ -80,9 +80,9 @@ def _add_product(share: torch.Tensor, h: torch.Tensor, kernel: torch.Tensor) -> 
     return share + torch.matmul(h.to(kernel.dtype), kernel).to(share.dtype)
 
 
-def gather(table: torch.Tensor | keras.Variable, numbers: torch.Tensor) -> torch.Tensor:
+def gather(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Return rows of a table by number."""
-    return torch.nn.functional.embedding(numbers, table.value if isinstance(table, keras.Variable) else table)
+    return torch.nn.functional.embedding(numbers, table)
 
 
 def max_over_windows(convolved: torch.Tensor) -> torch.Tensor:

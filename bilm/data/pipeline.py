@@ -217,12 +217,15 @@ class Batch(NamedTuple):
         type_characters: int32 (n types, width) for each of `CharCNNOptions.bucket_widths`, possibly with no
             rows: character ids of the distinct words of both directions. Empty tuple for a word-level
             vocabulary.
+        type_words: int32 (n types,), word id of each distinct word, -1 if it is not in the vocabulary or the
+            row is unused. Empty for a word-level vocabulary.
         token_types: int32 (directions, steps, rows), row of each token in the concatenation of
             `type_characters`; its word id for a word-level vocabulary.
         targets: int32 (directions, steps, rows), id of the word to predict.
     """
 
     type_characters: tuple[np.ndarray, ...]
+    type_words: np.ndarray
     token_types: np.ndarray
     targets: np.ndarray
 
@@ -252,7 +255,7 @@ def compact(
     targets = np.ascontiguousarray(window.targets[:, rows].transpose(0, 2, 1))
     words = np.ascontiguousarray(window.inputs[:, rows].transpose(0, 2, 1))
     if cnn is None or not isinstance(vocab, vocabulary.UnicodeCharsVocabulary):
-        return Batch((), words, targets)
+        return Batch((), np.zeros(0, np.int32), words, targets)
     flat, oov = words.reshape(-1), window.oov
     numbers = np.arange(flat.size, dtype=np.int32)
     of_word = np.empty(vocab.size + len(oov), np.int32)  # used at the ids in the window only
@@ -268,7 +271,8 @@ def compact(
         vocab.character_rows(types[start:end], extra, width)
         for (start, end), width in zip(pairwise([0, *ends]), widths, strict=True)
     )
-    return Batch(characters, of_word[flat].reshape(words.shape), targets)
+    type_words = np.where(types < vocab.size, types, np.int32(-1))
+    return Batch(characters, type_words, of_word[flat].reshape(words.shape), targets)
 
 
 def batch_lines(batch: Batch, vocab: vocabulary.Vocabulary) -> list[str]:

@@ -131,8 +131,11 @@ class Encoder(NetworkLayer):
         Returns:
             Shape (*token_types.shape, projection_dim).
         """
-        types = self.embedding if self.char_cnn is None else self.char_cnn(type_characters)
-        return backend.gather(types, token_types)
+        return backend.gather(self.encode_types(type_characters), token_types)
+
+    def encode_types(self, type_characters: tuple[Tensor, ...]) -> Tensor:
+        """Compute the word vectors of distinct words, (words, projection_dim); see `encode_words`."""
+        return self.embedding.value if self.char_cnn is None else self.char_cnn(type_characters)
 
     def run_direction(
         self,

@@ -24,8 +24,8 @@ class WindowLosses(NamedTuple):
     Attributes:
         sums: shape (directions,), negative log-likelihood in nats.
         states: LSTM states after the window.
-        penalty: activation regularisation, the mean over the directions, which training adds to the mean
-            loss; 0 without a dropout seed.
+        penalty: what training adds to the mean loss: activation regularisation, the mean over the
+            directions, and the tying of word vectors; 0 without a dropout seed.
     """
 
     sums: tf.Tensor
@@ -138,7 +138,8 @@ class LanguageModel(keras.Model):
                 `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
             dropout_seed: int32 (2,) in training; None turns dropout off.
         """
-        words = self.encoder.encode_words(inputs.type_characters, inputs.token_types)
+        types = self.encoder.encode_types(inputs.type_characters)
+        words = tf.gather(types, inputs.token_types)
         n_tokens = words.shape[1:3].num_elements() or 0  # 0 if unknown
         n_gate_bytes = 4 * 4 * self.options.lstm.dim * n_tokens  # per layer
         sums: list[tf.Tensor] = []
@@ -160,6 +161,8 @@ class LanguageModel(keras.Model):
             sums.append(tf.reduce_sum(losses))
             after.append(state)
         penalty = tf.reduce_mean(penalties) if penalties else tf.zeros([])
+        if penalties and self.options.word_vector_tying and self.encoder.char_cnn is not None:
+            penalty += self.options.word_vector_tying * self._distance(types, inputs.type_words)
         return WindowLosses(tf.stack(sums), tuple(after), penalty)
 
     def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:
@@ -182,6 +185,21 @@ class LanguageModel(keras.Model):
         if beta:
             penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
         return penalty
+
+    def _distance(self, types: tf.Tensor, type_words: tf.Tensor) -> tf.Tensor:
+        """Compute the mean of 1 - cosine similarity between the vectors of words and their softmax rows.
+
+        It ties the two softly, as `share_embedding_softmax` does wholly for word input (Press and Wolf 2017,
+        arXiv:1608.05859). Its gradient changes the word vectors only.
+
+        Args:
+            types: shape (words, projection_dim), vectors of distinct words.
+            type_words: int32 (words,), their word ids; words with -1 do not count.
+        """
+        is_known = tf.cast(type_words >= 0, tf.float32)
+        rows = tf.stop_gradient(tf.gather(self.softmax.kernel.value, tf.maximum(type_words, 0)))
+        cosines = tf.reduce_sum(tf.math.l2_normalize(types, 1) * tf.math.l2_normalize(rows, 1), axis=1)
+        return tf.math.divide_no_nan(tf.reduce_sum(is_known * (1.0 - cosines)), tf.reduce_sum(is_known))
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Compute the logits of each next word, from zero states and without dropout.

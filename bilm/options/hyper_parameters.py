@@ -274,6 +274,11 @@ class Options(_Checked):
         "weight in the training loss of the mean square of the difference between the top layer's outputs "
         "at successive tokens",
     )
+    word_vector_tying: _Factor = parameter(
+        0.0,
+        "weight in the training loss of [1 - cosine similarity](recipes.md#word-vectors-and-softmax-rows) "
+        "between the vectors of words and their softmax rows. No effect with word input",
+    )
     weight_decay: _Factor = flag(
         0.0,
         "weight decay per step, as a factor of the learning rate",

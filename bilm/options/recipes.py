@@ -21,8 +21,14 @@ RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
 SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
 """Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
-_PENALTIES = ("activation_regularization", "temporal_activation_regularization")
-_SHOWN = (*SCHEDULE, "dropout", *_PENALTIES, "passage_tokens")
+_EXTRAS: dict[str, Any] = {
+    "weight_decay": 0.0,
+    "activation_regularization": 0.0,
+    "temporal_activation_regularization": 0.0,
+    "word_vector_tying": 0.0,
+    "passage_tokens": 0,
+}  # what bilm-tf lacks
+_SHOWN = (*SCHEDULE, "dropout", *_EXTRAS)
 
 _LONGEST_WARMUP = 1000
 _WARMUP_SHARE = 16
@@ -35,10 +41,8 @@ _DROPOUT_TOKENS = 200_000  # a larger text is memorised more slowly: passes coun
 _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
     "learning_rate_decay": Decay.LINEAR,
-    "weight_decay": 0.0,
-    "activation_regularization": 0.0,
-    "temporal_activation_regularization": 0.0,
-    "passage_tokens": 0,
+    **_EXTRAS,
+    "word_vector_tying": 3.0,
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
     "softmax_row_init": SoftmaxRowInit.COOCCURRENCE,
     "softmax_init_scale": 0.1,
@@ -56,7 +60,7 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
         "optimizer": Optimizer.ADAGRAD,
         "warmup_steps": 0,
         "learning_rate_decay": Decay.NONE,
-        "weight_decay": 0.0,
+        **_EXTRAS,
         **OF_BILM_TF,
     },
     Recipe.ONE_PASS: _MUON | {"dropout": 0.0},

@@ -39,8 +39,9 @@ class TypePadding:
         padded = tuple(np.pad(rows, ((0, n), (0, 0))) for rows, n in zip(buckets, missing, strict=True))
         # A word moves by the number of rows added before its bucket.
         moved = np.arange(sum(sizes)) + np.repeat(np.cumsum(missing) - missing, sizes)
-        token_types = moved.astype(np.int32)[batch.token_types]
-        return batch._replace(type_characters=padded, token_types=token_types)
+        type_words = np.full(sum(self._n_rows), -1, np.int32)
+        type_words[moved] = batch.type_words
+        return Batch(padded, type_words, moved.astype(np.int32)[batch.token_types], batch.targets)
 
 
 class Trainer:
@@ -238,7 +239,7 @@ class Trainer:
         tokens = tf.TensorSpec([n_directions, options.unroll_steps, options.batch_size], tf.int32)
         widths = () if options.char_cnn is None else options.char_cnn.bucket_widths
         characters = tuple(tf.TensorSpec([None, width], tf.int32) for width in widths)
-        window = Batch(characters, tokens, tokens)
+        window = Batch(characters, tf.TensorSpec([None], tf.int32), tokens, tokens)
         states = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), self.states)
         number = tf.TensorSpec([], tf.float32)
         sample = Negatives(tf.TensorSpec([options.n_negative_samples_batch], tf.int32), number)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import Batch, training_batches
+from bilm.data.pipeline import Batch, batch_lines, training_batches
 from bilm.data.stream import Order
 from bilm.models.encoder import Encoder, drop
 from bilm.models.language_model import LanguageModel
@@ -151,6 +151,26 @@ class TestDropout:
             expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
         found = model.losses(inputs, model.zero_states(2), dropout_seed=seed)
         assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
+
+    def test_penalty_of_distance_to_softmax_rows(self, batch):
+        """Words outside the vocabulary have no row; each other word of the batch counts once."""
+        options = dataclasses.replace(CHARACTERS, word_vector_tying=2.0, bidirectional=False)
+        model, inputs = LanguageModel(options), batch(options)
+        vectors, rows = (
+            model.encoder.encode_types(inputs.type_characters).numpy(),
+            model.softmax.kernel.numpy(),
+        )
+        lines = batch_lines(inputs, Vocabulary.from_words(WORDS))
+        words = zip(" ".join(lines).split(), inputs.token_types[0].T.ravel().tolist(), strict=True)
+        distances = {
+            word: 1 - np.dot(vectors[k], row) / np.linalg.norm(vectors[k]) / np.linalg.norm(row)
+            for word, k in words
+            if word in WORDS
+            for row in [rows[WORDS.index(word)]]
+        }
+        found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+        assert 0 < len(distances) < len(vectors)
+        assert float(found.penalty) == pytest.approx(2 * np.mean([*distances.values()]), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
 
@@ -163,7 +183,8 @@ def losses_and_gradients(precision, options):
     rows = (tf.constant(rng.integers(0, 261, (20, 50)), tf.int32),) if options.char_cnn else ()
     n_types = 20 if rows else len(WORDS)
     types, targets = (tf.constant(rng.integers(0, n, shape), tf.int32) for n in (n_types, len(WORDS)))
-    window = Batch(rows, types, targets)
+    type_words = tf.range(n_types if rows else 0) % len(WORDS)
+    window = Batch(rows, type_words, types, targets)
     variables = [variable.value for variable in model.trainable_variables]
 
     @tf.function(autograph=False)

@@ -43,9 +43,9 @@ def test_a_text_gets_more_dropout_that_is_read_more_often_or_is_short(n_tokens, 
     assert options.dropout == dropout
     others = (
         *(options.activation_regularization, options.temporal_activation_regularization),
-        *(options.weight_decay, options.passage_tokens),
+        *(options.weight_decay, options.passage_tokens, options.word_vector_tying),
     )
-    assert others == ((2, 1, 0.1, 1000) if n_passes > 4 else (0, 0, 0, 0))
+    assert others == ((2, 1, 0.1, 1000, 3) if n_passes > 4 else (0, 0, 0, 0, 3))
 
 
 @pytest.mark.parametrize("recipe", Recipe)
@@ -59,11 +59,15 @@ def test_every_recipe_is_recorded_and_can_be_read_again(recipe):
 
 
 def test_the_recipe_of_bilm_tf():
-    options = with_recipe(PRESETS["original"], Recipe.BILM_TF, PLAN)
+    before = with_recipe(PRESETS["original"], Recipe.MANY_PASSES, PLAN)
+    options = with_recipe(before, Recipe.BILM_TF, PLAN)
     assert (options.optimizer, options.step_size) == (Optimizer.ADAGRAD, 0.2)
     assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
     assert (options.softmax_bias_init, options.softmax_init_scale) == (SoftmaxBiasInit.ZEROS, 1.0)
-    assert not options.variational_dropout and options.dropout == 0.1 and options.weight_decay == 0
+    assert not options.variational_dropout and options.weight_decay == options.word_vector_tying == 0
+    assert options.activation_regularization == options.temporal_activation_regularization == 0
+    assert options.passage_tokens == 0
+    assert with_recipe(PRESETS["original"], Recipe.BILM_TF, PLAN).dropout == 0.1
 
 
 def test_what_is_given_wins():

@@ -72,6 +72,7 @@ def test_penalties_change_gradient_not_loss():
     plain = {"dropout": 0.2, "optimizer": Optimizer.SGD, "learning_rate": 1.0, "sample_softmax": False}
     plain |= {"all_clip_norm_val": 1e6}
     penalised = plain | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
+    penalised |= {"word_vector_tying": 3.0}
     moved, reports = [], []
     for changes in (plain, penalised):
         trainer = make(**changes)
@@ -90,6 +91,7 @@ def test_penalties_change_gradient_not_loss():
         np.testing.assert_allclose(moved[1][name] - moved[0][name], expected, atol=1e-5, err_msg=name)
     top = f"encoder/forward_{trainer.options.lstm.n_layers - 1}/bias"
     assert np.abs(moved[1][top] - moved[0][top]).max() > 1e-4
+    np.testing.assert_array_equal(moved[1]["softmax/W"], moved[0]["softmax/W"])
 
 
 def test_step_decays_changed_weights():
@@ -172,9 +174,11 @@ def test_padding_keeps_words(sizes):
     for step in sizes:
         buckets = tuple(random.integers(1, 261, (n, 3 + k)).astype(np.int32) for k, n in enumerate(step))
         tokens = random.integers(0, sum(step), (2, 4, 3)).astype(np.int32)
-        batch = Batch(buckets, tokens, tokens)
+        batch = Batch(buckets, np.arange(sum(step), dtype=np.int32), tokens, tokens)
         padded = padding(batch)
         assert words(padded) == words(batch)
+        np.testing.assert_array_equal(padded.type_words[padded.token_types], tokens)
+        assert (padded.type_words >= 0).sum() == sum(step)
         after = tuple(len(rows) for rows in padded.type_characters)
         assert all(n & (n - 1) == 0 and n >= max(a, b) for n, a, b in zip(after, before, step, strict=True))
         before = after
