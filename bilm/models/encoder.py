@@ -119,22 +119,13 @@ class Encoder(NetworkLayer):
             lambda state: keras.KerasTensor((None, *state.shape[1:]), "float32"), self.zero_states(1)
         )
 
-    def encode_words(self, type_characters: tuple[Tensor, ...], token_types: Tensor) -> Tensor:
-        """Compute the word vectors of tokens, encoding each distinct word once.
+    def encode_types(self, type_characters: tuple[Tensor, ...] = ()) -> Tensor:
+        """Return the vectors of distinct words, before the first LSTM layer: (words, projection_dim).
 
         Args:
-            type_characters: character ids of the distinct words by length bucket, each (words, columns);
-                empty for a word-level model.
-            token_types: integers of any shape: the index of each token's word among the distinct words, or
-                its word id in a word-level model.
-
-        Returns:
-            Shape (*token_types.shape, projection_dim).
+            type_characters: character ids by length bucket, each (words, columns). A word-level model needs
+                none, and returns the vectors of all words of its vocabulary.
         """
-        return backend.gather(self.encode_types(type_characters), token_types)
-
-    def encode_types(self, type_characters: tuple[Tensor, ...]) -> Tensor:
-        """Compute the word vectors of distinct words, (words, projection_dim); see `encode_words`."""
         return self.embedding.value if self.char_cnn is None else self.char_cnn(type_characters)
 
     def run_direction(

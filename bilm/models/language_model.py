@@ -215,7 +215,7 @@ class LanguageModel(keras.Model):
         logits = {}
         for direction, suffix in zip(range(self.options.n_directions), ("", "_reverse"), strict=False):
             if self.encoder.char_cnn is None:
-                words = self.encoder.encode_words((), inputs["token_ids" + suffix])
+                words = tf.gather(self.encoder.encode_types(), inputs["token_ids" + suffix])
             else:
                 words = self.encoder.char_cnn(inputs["tokens_characters" + suffix])
             words = tf.transpose(words, [1, 0, 2])  # (steps, rows, dim)

@@ -253,7 +253,7 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
     """
     ops, mask = keras.ops, token_mask(ids)
     if encoder.char_cnn is None:
-        vectors = encoder.encode_words((), ops.maximum(ids - 1, 0))
+        vectors = backend.gather(encoder.encode_types(), ops.maximum(ids - 1, 0))
     else:  # encode each distinct word once
         rows = ops.reshape(ids, (-1, ids.shape[-1]))
         words, token_words = backend.distinct_rows(
@@ -329,7 +329,7 @@ class WordVectors:
             vectors = self._encode_words(vocabulary.encode_chars(words)[1:-1])
         else:
             ids = keras.ops.convert_to_tensor(vocabulary.encode(words)[1:-1])
-            vectors = self._encoder.encode_words((), ids)
+            vectors = backend.gather(self._encoder.encode_types(), ids)
         return keras.ops.convert_to_numpy(vectors)
 
 

@@ -79,7 +79,7 @@ def test_rows_equal_reference(scorer, tmp_path, n_rows):
     for batch in BidirectionalLMDataset(path, VOCABULARY, test=True).iter_batches(n_rows, 1):
         after = []
         for direction, suffix in enumerate(("", "_reverse")):
-            words = model.encoder.encode_words((), batch[f"token_ids{suffix}"].T)
+            words = tf.gather(model.encoder.encode_types(), batch[f"token_ids{suffix}"].T)
             outputs, state = model.encoder.run_direction(direction, words, states[direction])
             logits = model.softmax(outputs[-1][0])
             targets = batch[f"next_token_id{suffix}"][:, 0]

@@ -172,7 +172,7 @@ def test_other_architectures_equal_embedder(changes, tmp_path):
     encoder = model.encoder
     for row, length in enumerate([5, 3]):
         own = tf.constant(ids[row : row + 1, :length] - 1, tf.int32)
-        words = encoder.encode_words((), own) if by_word else encoder.char_cnn(own)
+        words = tf.gather(encoder.encode_types(), own) if by_word else encoder.char_cnn(own)
         words = tf.transpose(words, [1, 0, 2])
         for direction, layers in enumerate([slice(0, 4), slice(4, 8)][: model.options.n_directions]):
             given = words[::-1] if direction else words

@@ -141,7 +141,7 @@ class TestDropout:
         options = dataclasses.replace(REGULARIZED, dropout=0.5, variational_dropout=True)
         model, inputs = LanguageModel(options), batch(options)
         seed, expected = tf.constant([1, 2]), []
-        words = model.encoder.encode_words(inputs.type_characters, inputs.token_types)
+        words = tf.gather(model.encoder.encode_types(inputs.type_characters), inputs.token_types)
         for direction in range(2):
             states = model.zero_states(2)[direction]
             outputs, _ = model.encoder.run_direction(direction, words[direction], states, seed)

@@ -16,7 +16,7 @@ from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
 GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
-NEW = {"softmax_row_init": "random"}  # keys of later versions, and what the run had without them
+NEW = {"softmax_row_init": "random", "word_vector_tying": 0.0}  # keys of later versions, values as without
 SAME = {"rel": 1e-5, "abs": 1e-6}
 
 
