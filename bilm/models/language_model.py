@@ -160,9 +160,9 @@ class LanguageModel(keras.Model):
                 losses = self.softmax.full_losses(hidden, targets)
             sums.append(tf.reduce_sum(losses))
             after.append(state)
-        penalty = tf.reduce_mean(penalties) if penalties else tf.zeros([])
-        if penalties and self.options.word_vector_tying and self.encoder.char_cnn is not None:
-            penalty += self.options.word_vector_tying * self._distance(types, inputs.type_words)
+        penalty = tf.zeros([])
+        if dropout_seed is not None:
+            penalty = tf.reduce_mean(penalties) + self._tying_penalty(types, inputs.type_words)
         return WindowLosses(tf.stack(sums), tuple(after), penalty)
 
     def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:
@@ -186,8 +186,8 @@ class LanguageModel(keras.Model):
             penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
         return penalty
 
-    def _distance(self, types: tf.Tensor, type_words: tf.Tensor) -> tf.Tensor:
-        """Compute the mean of 1 - cosine similarity between the vectors of words and their softmax rows.
+    def _tying_penalty(self, types: tf.Tensor, type_words: tf.Tensor) -> tf.Tensor:
+        """Compute the weighted mean of 1 - cosine similarity of word vectors and softmax rows.
 
         It ties the two softly, as `share_embedding_softmax` does wholly for word input (Press and Wolf 2017,
         arXiv:1608.05859). Its gradient changes the word vectors only.
@@ -196,10 +196,13 @@ class LanguageModel(keras.Model):
             types: shape (words, projection_dim), vectors of distinct words.
             type_words: int32 (words,), their word ids; words with -1 do not count.
         """
+        if not self.options.word_vector_tying or self.encoder.char_cnn is None:
+            return tf.zeros([])
         is_known = tf.cast(type_words >= 0, tf.float32)
         rows = tf.stop_gradient(tf.gather(self.softmax.kernel.value, tf.maximum(type_words, 0)))
         cosines = tf.reduce_sum(tf.math.l2_normalize(types, 1) * tf.math.l2_normalize(rows, 1), axis=1)
-        return tf.math.divide_no_nan(tf.reduce_sum(is_known * (1.0 - cosines)), tf.reduce_sum(is_known))
+        mean = tf.math.divide_no_nan(tf.reduce_sum(is_known * (1.0 - cosines)), tf.reduce_sum(is_known))
+        return self.options.word_vector_tying * mean
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Compute the logits of each next word, from zero states and without dropout.

@@ -151,26 +151,21 @@ class TestDropout:
             expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
         found = model.losses(inputs, model.zero_states(2), dropout_seed=seed)
         assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
+        assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
     def test_penalty_of_distance_to_softmax_rows(self, batch):
         """Words outside the vocabulary have no row; each other word of the batch counts once."""
         options = dataclasses.replace(CHARACTERS, word_vector_tying=2.0, bidirectional=False)
         model, inputs = LanguageModel(options), batch(options)
-        vectors, rows = (
-            model.encoder.encode_types(inputs.type_characters).numpy(),
-            model.softmax.kernel.numpy(),
-        )
-        lines = batch_lines(inputs, Vocabulary.from_words(WORDS))
-        words = zip(" ".join(lines).split(), inputs.token_types[0].T.ravel().tolist(), strict=True)
-        distances = {
-            word: 1 - np.dot(vectors[k], row) / np.linalg.norm(vectors[k]) / np.linalg.norm(row)
-            for word, k in words
-            if word in WORDS
-            for row in [rows[WORDS.index(word)]]
-        }
+        vectors = model.encoder.encode_types(inputs.type_characters).numpy()
+        rows = dict(zip(WORDS, model.softmax.kernel.numpy(), strict=True))
+        words = " ".join(batch_lines(inputs, Vocabulary.from_words(WORDS))).split()
+        types = dict(zip(words, inputs.token_types[0].T.ravel().tolist(), strict=True))
+        pairs = [(vectors[k], rows[word]) for word, k in types.items() if word in rows]
+        distances = [1 - x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
         found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
         assert 0 < len(distances) < len(vectors)
-        assert float(found.penalty) == pytest.approx(2 * np.mean([*distances.values()]), rel=1e-5)
+        assert float(found.penalty) == pytest.approx(2 * np.mean(distances), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
 
