@@ -42,7 +42,7 @@ _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
     "learning_rate_decay": Decay.LINEAR,
     **_EXTRAS,
-    "word_vector_tying": 3.0,
+    "word_vector_tying": 1.0,
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
     "softmax_row_init": SoftmaxRowInit.COOCCURRENCE,
     "softmax_init_scale": 0.1,
@@ -155,6 +155,8 @@ def _of_recipe(
 ) -> dict[str, Any]:
     """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
+    if options.char_cnn is None:
+        values["word_vector_tying"] = 0.0  # it would have no effect
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(n_steps)

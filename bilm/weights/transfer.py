@@ -48,7 +48,7 @@ class Remapping:
             rank of a word with its count.
         mark_ids: new ids of the sentence marks.
         unk: new id of ``<UNK>``; None without one.
-        n_special: number of special tokens in the old vocabulary.
+        n_special: number of special tokens in the old vocabulary, less one if it has no other words.
         n_kept: number of words in both vocabularies, special tokens included.
         n_new: number of words in the new vocabulary only.
         n_dropped: number of words in the old vocabulary only.
@@ -66,7 +66,8 @@ class Remapping:
         self.ranks[np.argsort(-counts, kind="stable")] = np.arange(len(counts))
         if self.unk is not None:
             self.ranks[self.unk] = (counts > unknown).sum()
-        self.n_special = sum(token in ids for token in SPECIAL_TOKENS)
+        # Without ordinary words in the old vocabulary, new ones start at the row of the last special token.
+        self.n_special = min(sum(token in ids for token in SPECIAL_TOKENS), len(old_words) - 1)
         self.n_new = int((self.old_ids < 0).sum())
         self.n_kept = len(new_words) - self.n_new
         self.n_dropped = len(old_words) - len({*self.old_ids.tolist()} - {-1})
