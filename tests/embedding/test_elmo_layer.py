@@ -53,7 +53,7 @@ def files(tmp_path_factory):
     return write_model(
         tmp_path_factory.mktemp("small"),
         lstm={"n_layers": 1},
-        char_cnn={"max_characters_per_token": 50},
+        char_cnn={"max_characters_per_token": 50, "filters": [[1, 4]], "n_highway": 0},
         bidirectional=False,
     )
 
