@@ -39,8 +39,10 @@ def blocks(body, language):
 def place(tmp_path_factory):
     """A run with two calls and a heldout text that was scored at steps 2 and 4, and its model; only read."""
     place = tmp_path_factory.mktemp("cards")
-    options = write_json(place / "options.json", small_options(bidirectional=False, lstm={"n_layers": 1}))
+    small = {"char_cnn": {"filters": [[1, 4]], "n_highway": 0}, "lstm": {"n_layers": 1}}
+    options = write_json(place / "options.json", small_options(bidirectional=False, **small))
     flags = ("--heldout-prefix", HELDOUT, "--recipe", "one-pass", "--seed", 5, "--eval-every", 2)
+    flags += ("--optimizer", "adagrad")
     command = train_command(place / "run", options, *flags)
     run(*command, "--max-steps", 2)
     flags = ("--heldout-prefix", HELDOUT, "--seed", 5, "--eval-every", 2, "--max-steps", 2, "--save-every", 1)
