@@ -197,16 +197,13 @@ def test_gap_is_a_word(gap, trained, tmp_path):
 
 def test_embedded_text_has_words_and_vectors(trained, tmp_path):
     embedder = ElmoEmbedder.from_model(trained)
-    embedded = embedder.embed_text(RAW)
-    assert [" ".join(sentence.words) for sentence in embedded] == SENTENCES
-    for (words, vectors), expected in zip(embedded, embedder.embed_batch(SENTENCES_AS_WORDS), strict=True):
+    embedded, as_words = embedder.embed_text(RAW), [sentence.split() for sentence in SENTENCES]
+    assert [sentence.words for sentence in embedded] == as_words
+    for (words, vectors), expected in zip(embedded, embedder.embed_batch(as_words), strict=True):
         assert len(words) == vectors.shape[1]
         np.testing.assert_array_equal(vectors, expected)
     (one,) = embedder.embed_text("The river.", layers="top", pooling="mean")
     assert one.vectors.shape == (embedder.dim,) and embedder.embed_text(" \n") == []
-
-
-SENTENCES_AS_WORDS = [sentence.split() for sentence in SENTENCES]
 
 
 def test_model_without_steps_refuses_raw_text(texts):

@@ -97,8 +97,8 @@ def test_flags_override_config(tmp_path, smallest_file):
 @pytest.mark.slow
 def test_dry_run_times_threads(tmp_path, smallest_file):
     """In processes of their own, with the options of the call instead of those of its configuration."""
-    options = json.loads(smallest_file(n_tokens_vocab=80).read_text())
-    arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "seed": 1}
+    arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "seed": 1}
+    arguments["options"] = json.loads(smallest_file(n_tokens_vocab=80).read_text())
     file, options = write_json(tmp_path / "run.json", arguments), smallest_file(n_tokens_vocab=81)
     before = {*os.listdir("/")}
     dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")

@@ -96,13 +96,12 @@ def functional(layer):
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(lambda layer, ids: layer(ids), id="eager"),
-        pytest.param(lambda layer, ids: functional(layer)(ids), id="functional"),
-        pytest.param(lambda layer, ids: Subclass(layer).predict(ids, verbose=0), id="predict"),
-        pytest.param(
-            lambda layer, ids: tf.function(layer, autograph=False)(ids), id="graph", marks=pytest.mark.slow
-        ),
+        lambda layer, ids: layer(ids),
+        lambda layer, ids: functional(layer)(ids),
+        pytest.param(lambda layer, ids: tf.function(layer, autograph=False)(ids), marks=pytest.mark.slow),
+        lambda layer, ids: Subclass(layer).predict(ids, verbose=0),
     ],
+    ids=["eager", "functional", "graph", "predict"],
 )
 def test_layer_made_in_layer_has_weights(run, files):
     ids = batch_to_ids([["a", "b"], ["c"]])

@@ -69,8 +69,7 @@ def saved_once(options, tmp_path_factory):
 @pytest.fixture
 def saved(saved_once, tmp_path):
     """A run with a checkpoint of step 7, and what is in it."""
-    path, expected = saved_once
-    return RunDirectory.open(shutil.copytree(path, tmp_path / "run")), expected
+    return RunDirectory.open(shutil.copytree(saved_once[0], tmp_path / "run")), saved_once[1]
 
 
 def test_restore_returns_saved_arrays(saved, options):

@@ -31,11 +31,13 @@ def accented(tmp_path_factory):
     assert "words also occurred" not in run(*command, "--min-count", 2)
     characters = {"filters": [[1, 4]], "n_highway": 0}
     options = small_options(bidirectional=False, lstm={"n_layers": 1}, char_cnn=characters)
-    for form, name, chosen in (
-        *((form, f"run-{form}", options) for form in ("NFC", "NFD")),
-        ("NFC", "run-words", smallest_options()),
-    ):
-        bilm.train(path / f"{form}.txt", path / "vocab.txt", path / name, options=chosen, **SETTINGS)
+    for form in ("NFC", "NFD"):
+        bilm.train(
+            path / f"{form}.txt", path / "vocab.txt", path / f"run-{form}", options=options, **SETTINGS
+        )
+    bilm.train(
+        path / "NFC.txt", path / "vocab.txt", path / "run-words", options=smallest_options(), **SETTINGS
+    )
     return path
 
 
