@@ -27,11 +27,7 @@ from tests.kill_and_resume import differences, numbers
 from tests.records import plan
 
 N_STEPS = 14
-REGULARIZED = {
-    "word_dropout": 0.1,
-    "activation_regularization": 0.1,
-    "weight_decay": 0.01,
-}
+REGULARIZED = {"word_dropout": 0.1, "activation_regularization": 0.1, "weight_decay": 0.01}
 
 
 class Calls:
