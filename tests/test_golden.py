@@ -23,8 +23,7 @@ from tests.helpers import GOLDEN, VARIANTS
 
 QUICK = ("char", "word-shared")
 each_variant = pytest.mark.parametrize(
-    "variant",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in VARIANTS],
+    "variant", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in VARIANTS]
 )
 
 

@@ -55,10 +55,7 @@ REFUSED = {
         lambda run: bilm.train(TRAIN, VOCAB, "run", options=8),
         "`options` is 8; it must be of class Options or a dictionary or a path",
     ),
-    "a fraction": (
-        lambda run: bilm.Batcher(None, 1.5),
-        "`max_token_length` is 1.5; it must be an integer",
-    ),
+    "a fraction": (lambda run: bilm.Batcher(None, 1.5), "`max_token_length` is 1.5; it must be an integer"),
     "a word in place of a number": (lambda run: bilm.Batcher(None, "x"), "`max_token_length` is 'x'"),
     "not a number": (lambda run: bilm.batch_to_ids([["a"]], math.nan), "`max_characters` is nan"),
     "a fraction of a character": (

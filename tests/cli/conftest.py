@@ -5,7 +5,7 @@ import pytest
 from bilm.embedding.embedder import ElmoEmbedder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def compiled():
     return {}
 

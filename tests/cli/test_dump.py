@@ -20,7 +20,7 @@ from bilm.weights.hdf5_file import read_hdf5, write_hdf5
 from bilm.weights.names import ADAGRAD, weight_names
 from tests import pages
 from tests.distributed import OPTIONS, VOCABULARY, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import HELDOUT, VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
+from tests.helpers import GOLDEN, HELDOUT, VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_checkpoint_of_bilm_tf_is_read_once(command, tmp_path, monkeypatch):
     read, load = Counter(), tf.train.load_checkpoint
     monkeypatch.setattr(tf.train, "load_checkpoint", lambda prefix: CountedReader(load(prefix), read))
     monkeypatch.chdir(tmp_path)
-    run(*command, "--save-dir", bilm_tf_run(tmp_path / "run"))
+    run(*command, "--save-dir", shutil.copytree(GOLDEN / "char-forward" / "final", "run"))
     weights = {name.tf1 for name in weight_names(load_options("run/options.json"))}
     needed = {name + ADAGRAD for name in weights if command[0] == "restart"} | weights
     assert {name: n for name, n in read.items() if name.startswith("lm/")} == dict.fromkeys(needed, 1)

@@ -145,8 +145,10 @@ def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeyp
 
 def test_dump_bilm_embeddings(text, tmp_path):
     """bilm-tf's function carries the state from sentence to sentence, as the command does if told to."""
-    dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], tmp_path / "a.hdf5")
-    run("embed", text, tmp_path / "b.hdf5", *MODEL, "--forget-sentences", "--stateful", "--batch-size", 1)
+    options, weights = write_model(tmp_path, lstm={"n_layers": 1}, char_cnn={"max_characters_per_token": 50})
+    dump_bilm_embeddings(VOCAB, text, options, weights, tmp_path / "a.hdf5")
+    flags = ("--options-file", options, "--weight-file", weights, "--stateful", "--batch-size", 1)
+    run("embed", text, tmp_path / "b.hdf5", *flags, "--forget-sentences")
     found, wanted = read(tmp_path / "a.hdf5"), read(tmp_path / "b.hdf5")
     assert found.keys() == wanted.keys() == {str(i) for i in range(24)}
     for key, vectors in wanted.items():

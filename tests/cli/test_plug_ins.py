@@ -13,11 +13,7 @@ def _plug_ins(tmp_path, monkeypatch):
     about = tmp_path / "more_lines-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: more-lines\nVersion: 1.0\n")
-    points = (
-        "count-lines = more_lines:count",
-        "broken = missing_lines:command",
-        "train = more_lines:count",
-    )
+    points = ("count-lines = more_lines:count", "broken = missing_lines:command", "train = more_lines:count")
     (about / "entry_points.txt").write_text("\n".join(["[bilm.commands]", *points]))
     (tmp_path / "more_lines.py").write_text(
         "import click\n"

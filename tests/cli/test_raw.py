@@ -12,7 +12,7 @@ import pytest
 import bilm
 from bilm import ElmoEmbedder
 from bilm.errors import ArgumentError
-from tests.helpers import FILES, MODEL, invoke, printed, refuse, run, small_options, write_json
+from tests.helpers import FILES, MODEL, invoke, printed, refuse, run, smallest_options, write_json
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 RAW = "Mr. Maier saw the café. It’s raining, isn’t it?\n\nThe river\nrose. The river rose."
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(corpus):
-    command = ("--corpus", corpus, "--options", write_json(corpus.parent / "o.json", small_options()))
+    command = ("--corpus", corpus, "--options", write_json(corpus.parent / "o.json", smallest_options()))
     run("train", *command, "--save-dir", corpus.parent / "run", "--max-steps", 2, "--no-xla")
     return corpus.parent / "run"
 
@@ -61,7 +61,7 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
 
 def test_resumed_run_keeps_its_steps(corpus, tmp_path):
     steps = (corpus / "text.json").read_bytes()
-    call = {"save_dir": tmp_path / "run", "corpus": corpus, "options": small_options(), "seed": 1}
+    call = {"save_dir": tmp_path / "run", "corpus": corpus, "options": smallest_options(), "seed": 1}
     bilm.train(**call, max_steps=3, should_stop=lambda: True)
     other = json.loads(steps) | {"language": "de"}
     (corpus / "text.json").write_text(json.dumps(other))
@@ -99,7 +99,7 @@ def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
 
 def test_train_needs_a_directory_of_its_own(corpus, tmp_path):
     before = (corpus / "text.json").read_bytes()
-    flags = ("--corpus", corpus, "--options", write_json(tmp_path / "o.json", small_options()))
+    flags = ("--corpus", corpus, "--options", write_json(tmp_path / "o.json", smallest_options()))
     message = refuse("train", *flags, "--save-dir", corpus)
     assert message.startswith(f"{corpus}: is an input of this command")
     (tmp_path / "run").mkdir()
@@ -197,16 +197,13 @@ def test_gap_is_a_word(gap, trained, tmp_path):
 
 def test_embedded_text_has_words_and_vectors(trained, tmp_path):
     embedder = ElmoEmbedder.from_model(trained)
-    embedded = embedder.embed_text(RAW)
-    assert [" ".join(sentence.words) for sentence in embedded] == SENTENCES
-    for (words, vectors), expected in zip(embedded, embedder.embed_batch(SENTENCES_AS_WORDS), strict=True):
+    embedded, as_words = embedder.embed_text(RAW), [sentence.split() for sentence in SENTENCES]
+    assert [sentence.words for sentence in embedded] == as_words
+    for (words, vectors), expected in zip(embedded, embedder.embed_batch(as_words), strict=True):
         assert len(words) == vectors.shape[1]
         np.testing.assert_array_equal(vectors, expected)
     (one,) = embedder.embed_text("The river.", layers="top", pooling="mean")
     assert one.vectors.shape == (embedder.dim,) and embedder.embed_text(" \n") == []
-
-
-SENTENCES_AS_WORDS = [sentence.split() for sentence in SENTENCES]
 
 
 def test_model_without_steps_refuses_raw_text(texts):

@@ -89,14 +89,21 @@ def test_flags_override_config(tmp_path, smallest_file):
     written = json.loads((tmp_path / "run" / "options.json").read_text())
     assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)
     assert '"seed": 2' in (tmp_path / "run" / "calls.jsonl").read_text()
-    before = {*os.listdir("/")}
-    options = smallest_file(n_tokens_vocab=81)
-    dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
-    assert "\nthreads of an operation: 1: " in dry and "; fastest: --threads " in dry
-    assert "seed:" not in dry and {*os.listdir("/")} == before
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
+
+
+@pytest.mark.slow
+def test_dry_run_times_threads(tmp_path, smallest_file):
+    """In processes of their own, with the options of the call instead of those of its configuration."""
+    arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "seed": 1}
+    arguments["options"] = json.loads(smallest_file(n_tokens_vocab=80).read_text())
+    file, options = write_json(tmp_path / "run.json", arguments), smallest_file(n_tokens_vocab=81)
+    before = {*os.listdir("/")}
+    dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
+    assert "\nthreads of an operation: 1: " in dry and "; fastest: --threads " in dry
+    assert "seed:" not in dry and {*os.listdir("/")} == before
 
 
 def test_overwrite_refuses_own_config(run_copy):

@@ -53,7 +53,7 @@ def files(tmp_path_factory):
     return write_model(
         tmp_path_factory.mktemp("small"),
         lstm={"n_layers": 1},
-        char_cnn={"max_characters_per_token": 50},
+        char_cnn={"max_characters_per_token": 50, "filters": [[1, 4]], "n_highway": 0},
         bidirectional=False,
     )
 
@@ -98,7 +98,7 @@ def functional(layer):
     [
         lambda layer, ids: layer(ids),
         lambda layer, ids: functional(layer)(ids),
-        lambda layer, ids: tf.function(layer, autograph=False)(ids),
+        pytest.param(lambda layer, ids: tf.function(layer, autograph=False)(ids), marks=pytest.mark.slow),
         lambda layer, ids: Subclass(layer).predict(ids, verbose=0),
     ],
     ids=["eager", "functional", "graph", "predict"],

@@ -176,9 +176,7 @@ each_loop = pytest.mark.parametrize("loop", [run_lstm, run_lstm_as_on_a_gpu])
 
 @pytest.mark.parametrize("projection", [True, False], ids=["projected", "plain"])
 @pytest.mark.parametrize(
-    "clips",
-    [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)],
-    ids=["reached", "none"],
+    "clips", [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)], ids=["reached", "none"]
 )
 @pytest.mark.parametrize("run", [lstm_window, run_lstm, run_lstm_as_on_a_gpu])
 def test_window_equals_plain_cell(run, clips, projection):

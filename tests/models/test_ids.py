@@ -11,11 +11,7 @@ from bilm.errors import DataError
 from bilm.models.sentence_encoder import IdKind
 from bilm.vocabulary.vocabulary import Vocabulary
 
-KINDS = {
-    "bare": IdKind(261, 50, has_marks=False),
-    "marked": IdKind(261, 50),
-    "words": IdKind(5),
-}
+KINDS = {"bare": IdKind(261, 50, has_marks=False), "marked": IdKind(261, 50), "words": IdKind(5)}
 SENTENCES = [["the", "cat"], ["a"], []]
 VOCABULARY = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "cat", "a"])
 IDS = {

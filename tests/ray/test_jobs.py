@@ -13,6 +13,7 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.run_directory.model_source import ModelArguments
 from tests.helpers import CHAR, FILES, MODEL, VOCAB, printed, refuse, run, snapshot
+from tests.models.test_bidirectional_lm import write_model
 from tests.ray.local import workers
 
 pytest.importorskip("ray.data")
@@ -89,13 +90,14 @@ FORMS = [({"line": np.array(LINES)}, {}), (pa.table({"line": LINES}), {"layers":
 
 
 @pytest.mark.parametrize(("batch", "form"), FORMS, ids=["arrays", "table, pooled"])
-def test_vectors_match_the_embedder(batch, form):
-    model = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
+def test_vectors_match_the_embedder(batch, form, tmp_path):
+    files = write_model(tmp_path, lstm={"n_layers": 1}, bidirectional=False)
+    model = ModelArguments(options_file=files[0], weight_file=files[1])
     embed = Embed(model, column="line", dtype="float32", **form)
     table = embed(batch)
     assert table.column_names == ["line", "tokens", "vectors"]
     assert table["tokens"].to_pylist() == [line.split() for line in LINES]
-    expected = ElmoEmbedder(*FILES).embed_sentences(map(str.split, LINES), **form)
+    expected = ElmoEmbedder(*files).embed_sentences(map(str.split, LINES), **form)
     for vectors, others in zip(vectors_of(table["vectors"]), expected, strict=True):
         np.testing.assert_allclose(vectors, others, atol=1e-6, rtol=0)
     empty = embed(pa.table({"line": pa.array([], pa.string())}))

@@ -31,7 +31,7 @@ from tests.io.test_outputs import no_locks
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def options():
     return Options.from_json(helpers.small_options(n_tokens_vocab=73))
 
@@ -53,17 +53,23 @@ def everything(model, optimizer):
     return values
 
 
-@pytest.fixture
-def saved(options, tmp_path):
-    """A run with a checkpoint of step 7, and what is in it."""
+@pytest.fixture(scope="module")
+def saved_once(options, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "run"
     model, optimizer = new_model(options, 1)
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
         slot = optimizer.accumulator(variable)
         slot.assign(rng.uniform(1, 2, slot.shape).astype(np.float32))
-    run = RunDirectory.create(tmp_path / "run", options, Vocabulary(VOCAB))
-    assert run.save(model, optimizer, 7, 55.5) == tmp_path / "run" / "model.ckpt-7"
-    return run, everything(model, optimizer)
+    run = RunDirectory.create(path, options, Vocabulary(VOCAB))
+    assert run.save(model, optimizer, 7, 55.5) == path / "model.ckpt-7"
+    return path, everything(model, optimizer)
+
+
+@pytest.fixture
+def saved(saved_once, tmp_path):
+    """A run with a checkpoint of step 7, and what is in it."""
+    return RunDirectory.open(shutil.copytree(saved_once[0], tmp_path / "run")), saved_once[1]
 
 
 def test_restore_returns_saved_arrays(saved, options):

@@ -10,16 +10,7 @@ import yaml
 
 import bilm
 from tests.distributed import model_files, write_zip
-from tests.helpers import (
-    HELDOUT,
-    TRAIN,
-    VOCAB,
-    refuse,
-    run,
-    small_options,
-    train_command,
-    write_json,
-)
+from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, smallest_options, train_command, write_json
 
 
 def head_and_body(directory):
@@ -39,7 +30,7 @@ def blocks(body, language):
 def place(tmp_path_factory):
     """A run with two calls and a heldout text that was scored at steps 2 and 4, and its model; only read."""
     place = tmp_path_factory.mktemp("cards")
-    options = write_json(place / "options.json", small_options(bidirectional=False, lstm={"n_layers": 1}))
+    options = write_json(place / "options.json", smallest_options())
     flags = ("--heldout-prefix", HELDOUT, "--recipe", "one-pass", "--seed", 5, "--eval-every", 2)
     command = train_command(place / "run", options, *flags)
     run(*command, "--max-steps", 2)
@@ -70,7 +61,7 @@ def test_card_describes_run(place):
         "words": "73, in `vocab.txt`; 4.57% of the training text are others",
         "text": "words separated by spaces, tokenised as the training text was",
         "normal form": "Unicode NFC",
-        "input": "characters",
+        "input": "words",
         "directions": "forward",
         "LSTM layers": "1, of 8 units",
         "vectors": "4 numbers in each direction",
@@ -131,6 +122,6 @@ def test_card_without_records_says_so(tmp_path):
     run("dump-weights", "--model", archive, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
     unknown = {"language": "not stated", "licence": "not stated", "heldout perplexity": "not measured"}
-    unknown |= {"recipe": "not recorded", "training": "steps not recorded"}
+    unknown |= {"recipe": "not recorded", "training": "steps not recorded", "input": "characters"}
     unknown |= {"directions": "forward and backward", "vectors": "12 numbers in each direction"}
     assert unknown.items() <= rows(body).items() and "commands of its training are not recorded" in body

@@ -27,11 +27,7 @@ from tests.kill_and_resume import differences, numbers
 from tests.records import plan
 
 N_STEPS = 14
-REGULARIZED = {
-    "word_dropout": 0.1,
-    "activation_regularization": 0.1,
-    "weight_decay": 0.01,
-}
+REGULARIZED = {"word_dropout": 0.1, "activation_regularization": 0.1, "weight_decay": 0.01}
 
 
 class Calls:
@@ -395,6 +391,7 @@ def test_resume_without_checkpoint_begins(run_copy):
 def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
     """They have length 1; a resumed run does not compute them."""
     arguments = {"options": smallest_options(batch_size=4), "recipe": "one-pass", "max_steps": 3, "seed": 5}
+    arguments |= {"optimizer": "adagrad", "learning_rate": 0.006}
 
     def rows(path, **more):
         bilm.train(TRAIN, VOCAB, path, **arguments, **more)

@@ -108,12 +108,7 @@ SAMPLES = {
         ["Rain & sun", "It rained .", "Then the sun shone .", "Birds sang"],
         ["HTML:", "script 1", "nav 1", "head 1"],
     ),
-    "HTML in Latin-1": (
-        {"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'},
-        [],
-        ["à la"],
-        [],
-    ),
+    "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
     "wikiextractor": (
         {"AA/wiki_00": WIKI},
         [],

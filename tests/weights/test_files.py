@@ -21,12 +21,7 @@ from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
-from bilm.weights.hdf5_file import (
-    read_hdf5,
-    read_token_embeddings,
-    write_hdf5,
-    write_token_embeddings,
-)
+from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings, write_hdf5, write_token_embeddings
 from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options

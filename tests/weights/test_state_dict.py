@@ -100,10 +100,7 @@ def changed(**changes):
         (state_dict() | {"x": Evil()}, "cannot be read by PyTorch: Weights only load failed"),
         ({"a.weight": torch.ones(2)}, "no AllenNLP ELMo among its 1 tensors: a.weight"),
         ([torch.ones(2)], "no AllenNLP ELMo among its 0 tensors: "),
-        (
-            state_dict() | state_dict("other."),
-            r"several ELMo models among its \d+ tensors: _text.*, other\.",
-        ),
+        (state_dict() | state_dict("other."), r"several ELMo models among its \d+ tensors: _text.*, other\."),
         (
             changed(_projection__bias=lambda b: b[0].expand(1 << 40)),
             "tensors are larger than a file of its size",
