@@ -86,7 +86,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _embedder(self) -> ElmoEmbedder:
         path = os.path.abspath(self.model)
-        return _read(path, os.stat(path).st_mtime_ns)
+        return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
 
     @property
     def _n_features_out(self) -> int:

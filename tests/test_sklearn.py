@@ -79,12 +79,15 @@ def test_replaced_model_is_read_anew(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "texts"),
-    [({"layers": "first"}, TEXTS), ({"pooling": None}, TEXTS), ({}, "the river"), ({}, [["a", 1]])],
-    ids=["layers", "pooling", "string", "number"],
+    [
+        *(({"layers": "first"}, TEXTS), ({"pooling": None}, TEXTS), ({"model": "none"}, TEXTS)),
+        *(({}, "the river"), ({}, [["a", 1]])),
+    ],
+    ids=["layers", "pooling", "model", "string", "number"],
 )
 def test_vectorizer_refuses_bad_input(settings, texts):
     with pytest.raises(BilmError):
-        ElmoVectorizer(WEIGHTS, **settings).fit_transform(texts)
+        ElmoVectorizer(**{"model": WEIGHTS, **settings}).fit_transform(texts)
 
 
 @pytest.mark.parametrize("name", ["sklearn", "spacy", "flair"])

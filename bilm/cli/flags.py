@@ -193,7 +193,7 @@ def vocab_file(shown: str = "the run's copy") -> Decorator:
     text = "Vocabulary, one word per line" + (
         "; a character-level model embeds without it." if shown else "."
     )
-    return click.option("--vocab-file", type=FILE, show_default=shown, help=text)
+    return click.option("--vocab-file", type=FILE, show_default=shown or False, help=text)
 
 
 _model = click.option(

@@ -34,7 +34,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_LINE) > 0.01 * len(words):
         yield (
             f"there are lines of more than {_LONG_LINE} words, the longest of {len(longest):,}, which begins "
-            f"{' '.join(longest)!r:.40}; put one sentence on a line, as `bilm prepare` does"
+            f"{' '.join(longest)[:40]!r}; put one sentence on a line, as `bilm prepare` does"
         )
     n_attached = sum(
         len(word) > 1 and word[-1] not in _INSIDE_WORDS and unicodedata.category(word[-1])[0] == "P"

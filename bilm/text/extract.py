@@ -209,7 +209,9 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             before = error.object[: error.start].decode(encoding, "ignore")
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
-        raise DataError(f"{name}: {place}not {encoding.upper()}; `encoding` gives another encoding") from None
+        raise DataError(
+            f"{name}: {place}not {encoding.upper()}; `encoding` gives another encoding of all plain text"
+        ) from None
 
 
 def _json_texts(lines: Iterable[str], name: str, json_field: str) -> Iterator[str]:

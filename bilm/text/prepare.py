@@ -416,7 +416,8 @@ class CorpusFiles(NamedTuple):
         )
         for path in (steps, train, heldout, vocabulary):
             if not path.exists():
-                raise ArgumentError(f"{directory} is not a corpus of bilm prepare: it has no {path.name}")
+                problem = f"it has no {path.name}" if Path(directory).is_dir() else "no such directory"
+                raise ArgumentError(f"{directory} is not a corpus of bilm prepare: {problem}")
         return cls(str(train), str(heldout) if heldout.stat().st_size else None, str(vocabulary), steps)
 
 

@@ -9,7 +9,7 @@ from bilm.errors import ArgumentError
 from bilm.io.json_objects import Bounds, Count, JsonObject, Positive
 from bilm.options.parameters import Choice, UnicodeForm, flag
 
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 
 
 class Split(Choice):
@@ -24,7 +24,7 @@ def language_problems(language: str) -> list[str]:
     """Return the problem of the code of a language, if it has one."""
     if _LANGUAGE.fullmatch(language):
         return []
-    return [f"language: {language!r:.80} is not the code of a language, such as en or pt-BR"]
+    return [f"language: {language!r:.80} is not the code of a language, such as en, pt-BR or grc"]
 
 
 def is_encoding(name: str) -> bool:

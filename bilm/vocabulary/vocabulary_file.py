@@ -305,8 +305,8 @@ MOST_UNKNOWN = 0.25
 def describe_unknown(share: float) -> str:
     """Return a message about a text with a large share of words outside the vocabulary."""
     return (
-        f"{share:.0%} of the words are not in the vocabulary; are both of one language, and the words "
-        "separated and capitalised alike?"
+        f"{share:.0%} of the words are not in the vocabulary; check that both are of one language, and the "
+        "words separated and capitalised alike"
     )
 
 

@@ -145,6 +145,7 @@ def test_help_lists_every_command():
     assert all(f"  {name} " in output for name in main.table) and len(main.table) > 9
     assert "No such command 'no'" in refuse("no", status=2)
     assert "Usage: bilm dump-weights" in run("dump_weights", "--help")  # as bilm-tf spells
+    assert "()" not in run("train", "--help")  # the default of a flag without one
 
 
 def test_completion_scripts():

@@ -240,7 +240,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
     ("flags", "message"),
     [
         (["--keep-lines", "--tokens"], "--keep-lines: does not go with --tokens"),
-        (["--language", "English!"], "--language: 'English!' is not the code of a language"),
+        (["--language", "greek"], "--language: 'greek' is not the code of a language, such as en"),
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
         (["--form", "NFX"], "is 'NFX', not one of"),
@@ -453,7 +453,9 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
     run("prepare", raw, "--out", corpus)
     command = ("train", "--save-dir", tmp_path / "run")
-    assert f"{tmp_path} is not a corpus of bilm prepare" in refuse(*command, "--corpus", tmp_path, status=2)
+    for path, reason in ((tmp_path, "it has no text.json"), (tmp_path / "none", "no such directory")):
+        message = refuse(*command, "--corpus", path, status=2)
+        assert message == f"{path} is not a corpus of bilm prepare: {reason}"
     for flag in ("--train-prefix", "--vocab-file", "--heldout-prefix"):
         message = refuse(*command, "--corpus", corpus, flag, raw / "00.txt", status=2)
         assert message == f"--corpus does not go with {flag}"
