@@ -11,7 +11,8 @@ import numpy as np
 from bilm.data.batcher import require_sentences
 from bilm.data.packing import Layers, Pooling, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import BackendError
+from bilm.errors import BackendError, WeightsError
+from bilm.io.messages import os_errors_as
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -86,7 +87,9 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _embedder(self) -> ElmoEmbedder:
         path = os.path.abspath(self.model)
-        return _read(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
+        with os_errors_as(WeightsError, path):
+            changed_ns = os.stat(path).st_mtime_ns
+        return _read(path, changed_ns)
 
     @property
     def _n_features_out(self) -> int:

@@ -416,7 +416,7 @@ class CorpusFiles(NamedTuple):
         )
         for path in (steps, train, heldout, vocabulary):
             if not path.exists():
-                problem = f"it has no {path.name}" if Path(directory).is_dir() else "no such directory"
+                problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
                 raise ArgumentError(f"{directory} is not a corpus of bilm prepare: {problem}")
         return cls(str(train), str(heldout) if heldout.stat().st_size else None, str(vocabulary), steps)
 

@@ -211,7 +211,9 @@ def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
         assert embedder.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
 
 
-@pytest.mark.parametrize("name", ["char-forward", "word-shared"])
+@pytest.mark.parametrize(
+    "name", ["char-forward", "word-shared", pytest.param("char", marks=pytest.mark.slow)]
+)
 def test_layers_concat_with_softmax_adds_rows(name):
     run = RunDirectory.open(GOLDEN / name / "final")
     vocabulary = GOLDEN / name / "vocab.txt"

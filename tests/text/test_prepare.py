@@ -240,6 +240,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
     ("flags", "message"),
     [
         (["--keep-lines", "--tokens"], "--keep-lines: does not go with --tokens"),
+        (["--language", "English!"], "--language: 'English!' is not the code of a language"),
         (["--language", "greek"], "--language: 'greek' is not the code of a language, such as en"),
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
