@@ -178,8 +178,7 @@ def paragraphs(command: click.Command) -> Iterator[str]:
 
 def argument_name(argument: click.Argument) -> str:
     """Return the name of an argument as in the help: ``OUT.HDF5``."""
-    name = argument.metavar or (argument.name or "").upper()
-    return name if argument.required else f"[{name}]"
+    return argument.metavar or (argument.name or "").upper()
 
 
 def flags(option: click.Option) -> str:

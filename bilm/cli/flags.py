@@ -188,12 +188,9 @@ precision = click.option(
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
 
 
-def vocab_file(shown: str = "the run's copy") -> Decorator:
-    """Return ``--vocab-file``; `shown` is the vocabulary used without it, empty if there is none."""
-    text = "Vocabulary, one word per line" + (
-        "; a character-level model embeds without it." if shown else "."
-    )
-    return click.option("--vocab-file", type=FILE, show_default=shown or False, help=text)
+def vocab_file(shown: str | bool = "the run's copy") -> Decorator:
+    """Return ``--vocab-file``; `shown` is the vocabulary used without it, False if there is none."""
+    return click.option("--vocab-file", type=FILE, show_default=shown, help="Vocabulary, one word per line.")
 
 
 _model = click.option(

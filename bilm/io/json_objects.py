@@ -146,11 +146,10 @@ class JsonObject:
             **fields: values of fields that are not to be read.
 
         Returns:
-            The record, or None if there are problems with it.
+            The record, or None if there are problems in the file so far.
         """
         hints = annotations(record)
         values = dict(fields)
-        n_before = len(self.problems)
         for field in dataclasses.fields(record):  # type: ignore[arg-type]
             self.taken.add(field.name)
             if field.name not in fields:
@@ -159,7 +158,7 @@ class JsonObject:
                     default = field.default_factory()
                 values[field.name] = self.take(field.name, hints[field.name], default)
         result: Any = None
-        if len(self.problems) == n_before:
+        if not self.problems:
             try:
                 result = record(**values)
             except BilmError as error:

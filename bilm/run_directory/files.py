@@ -237,18 +237,15 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
         return
-    problem = f"the vocabulary is not the one of the run in {path}"
-    words = (
-        outputs.read_file(path / run_files.VOCABULARY_FILE, VocabularyError)
-        .decode("utf-8", "replace")
-        .split("\n")[:-1]
-    )
+    copy = path / run_files.VOCABULARY_FILE
+    words = outputs.read_file(copy, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
     shown = map(repr, vocabulary.words), map(repr, words)
     pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
     sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
     raise VocabularyError(
-        f"{problem}: {sizes}first difference at line {line}: {here:.80} instead of {there:.80}"
+        f"the vocabulary is not the run's, {copy}: {sizes}first difference at line {line}: {here:.80} "
+        f"instead of {there:.80}"
     )
 
 

@@ -88,7 +88,7 @@ class TrainingSettings:
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(
-        False, "resume an interrupted run, or start it; to continue with other text, use restart"
+        False, "resume an interrupted run, or start it; `bilm restart` continues with other text"
     )
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
     seed: Annotated[int, json_objects.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(

@@ -126,7 +126,7 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
 
     Args:
         path: the file, plain or compressed.
-        encoding: encoding of its characters; by default UTF-8, or what the file declares.
+        encoding: encoding of its characters if they are not UTF-8; by default what the file declares.
 
     Raises:
         DataError: the file holds no text, or in a form that is not read; names it, with a remedy.
@@ -141,6 +141,8 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     mark = next((mark for mark in _BYTE_ORDER_MARKS if head.startswith(mark)), b"")
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
+    elif encoding is not None and _is_utf8(path):
+        encoding = "utf-8"
     text = head.decode(encoding or "utf-8", "replace")
     kind = _kind(text, name)
     declared = re.search(r"<meta[^>]*charset=[\"']?([\w.:-]+)", text[:2048], re.IGNORECASE)
@@ -149,6 +151,16 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     return Source(path, kind, encoding or "utf-8", path.stat().st_size)
+
+
+def _is_utf8(path: Path) -> bool:
+    """Return whether a file is UTF-8 with characters beyond ASCII, which no other encoding looks like."""
+    with _opened(path) as (_, content):
+        text = io.TextIOWrapper(content, "utf-8")
+        try:
+            return not all([block.isascii() for block in iter(lambda: text.read(_BLOCK_BYTES), "")])
+        except UnicodeDecodeError:
+            return False
 
 
 def _kind(head: str, name: str) -> Kind:
@@ -210,7 +222,7 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
         raise DataError(
-            f"{name}: {place}not {encoding.upper()}; `encoding` gives another encoding of all plain text"
+            f"{name}: {place}not {encoding.upper()}; `encoding` gives that of the files that are not UTF-8"
         ) from None
 
 

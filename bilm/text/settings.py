@@ -48,7 +48,7 @@ class Settings:
     form: UnicodeForm | None = flag(UnicodeForm.NFC, "Unicode's normal form of the corpus")
     keep_lines: bool = flag(False, "each line is a sentence")
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
-    encoding: str | None = flag(None, "encoding of the texts, such as latin-1", shown="UTF-8")
+    encoding: str | None = flag(None, "encoding of the files that are not UTF-8, such as latin-1")
     field: str = flag("text", "key of the text in JSON lines")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
         0.02, "share of the text to hold out: whole files, or stretches of text if no files have that size"

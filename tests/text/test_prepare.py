@@ -84,7 +84,13 @@ SAMPLES = {
         ["Dr . Maier sah im Frühling „ Straßenbahnen “ .", "Und"],
         ["soft hyphens 2", "zero-width spaces 1", "control characters 1"],
     ),
-    "Latin-1": ({"t": "Où est-il?".encode("latin-1")}, ["--encoding", "latin-1"], ["Où est - il ?"], []),
+    "Latin-1 and UTF-8": (
+        {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
+        ["--encoding", "latin-1"],
+        ["Où est - il ?", "Là ."],
+        [],
+    ),
+    "Japanese in 7 bits": ({"t": "雨。".encode("iso2022_jp")}, ["--encoding", "iso2022_jp"], ["雨 。"], []),
     "UTF-16": ({"t": "Où?\r\n\r\nLà".encode("utf-16")}, [], ["Où ?", "Là"], []),
     "TEI": (
         {"t.xml": TEI},
@@ -498,7 +504,7 @@ def test_missing_texts_are_named_together(tmp_path):
         ("x", "is not JSON"),
         ('{"version": 2}', "version: must be at most 1, got 2"),
         ('{"form": "NFX"}', 'form: expected one of NFC, NFD, NFKC, got "NFX"'),
-        ('{"language": "?"}', "language: '?' is not the code of a language"),
+        ('{"language": "?", "form": null}', "language: '?' is not the code of a language"),
     ],
 )
 def test_damaged_steps_are_refused(content, message, tmp_path):

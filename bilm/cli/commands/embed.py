@@ -28,7 +28,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 
 
 @click.command(short_help="Write a vector for each word of a text.")
-@click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, required=True, metavar="SENTENCES...")
+@click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_model
 @flags.raw
@@ -149,6 +149,8 @@ def embed(
 
     With --ray, several processes do the work, and SENTENCES and OUT may be URLs such as s3://bucket/text.
     """
+    if not texts:
+        raise click.UsageError(f"Missing argument 'OUT' after {out}.")
     form = form or _form_of(out, ray is not None, words_file is not None)
     _refuse_contradictions(click.get_current_context(), form)
     flags.check_texts(ray, *texts, out)

@@ -295,7 +295,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 @click.command(cls=TrainingFlags)
-@flags.vocab_file(shown="")
+@flags.vocab_file(shown=False)
 @click.option("--save-dir", type=flags.FILE, required=True, help="Run directory to write.")
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
