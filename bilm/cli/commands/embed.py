@@ -230,15 +230,15 @@ def embed(
         report = write(embedder, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
-            click.echo("interrupted; the same command with --resume continues", err=True)
+            echo("interrupted; the same command with --resume continues", err=True)
         raise
     finally:
         progress.end()
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
-            click.echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
-        click.echo(
+            echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
+        echo(
             f"{report.n_lines:,} {unit} -> {out}: {len(found):,} words with {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
         )

@@ -47,7 +47,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     for line in lines:
-        click.echo(printable(line))
+        echo(printable(line))
     if with_arrays:
         click.echo("arrays:")
         arrays = facts["arrays"]
@@ -335,16 +335,14 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
         f"{result.checkpoint} -> {result.weight_file}: {result.n_arrays} arrays, {result.n_values:,} values, "
         "read back and equal"
     )
-    click.echo(f"options -> {result.options_file}")
+    echo(f"options -> {result.options_file}")
     if result.vocabulary_file is not None:
-        click.echo(f"vocabulary -> {result.vocabulary_file}")
-        click.echo(f"card -> {result.card_file}")
+        echo(f"vocabulary -> {result.vocabulary_file}")
+        echo(f"card -> {result.card_file}")
         if arguments["description"] is None:
-            click.echo(
-                "the card has no description of the model and its text; --description writes one", err=True
-            )
+            echo("the card has no description of the model and its text; --description writes one", err=True)
     if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
-        click.echo(f"cannot be read by {', '.join(programs)}")
+        echo(f"cannot be read by {', '.join(programs)}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
@@ -364,10 +362,6 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
-    click.echo(
-        f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default"
-    )
+    echo(f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default")
     if form := embedder.model.options.unicode_form:
-        click.echo(
-            f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it"
-        )
+        echo(f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it")
