@@ -128,6 +128,7 @@ class LanguageModel(keras.Model):
         states: States,
         negatives: Sequence[tuple[tf.Tensor, tf.Tensor]] = (),
         dropout_seed: tf.Tensor | None = None,
+        tying_share: float | tf.Tensor = 1.0,
     ) -> WindowLosses:
         """Compute the losses of one window.
 
@@ -137,6 +138,7 @@ class LanguageModel(keras.Model):
             negatives: (ids, n_draws) by direction for the sampled softmax, see
                 `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
             dropout_seed: int32 (2,) in training; None turns dropout off.
+            tying_share: share of ``word_vector_tying`` that applies.
         """
         types = self.encoder.encode_types(inputs.type_characters)
         words = tf.gather(types, inputs.token_types)
@@ -162,7 +164,8 @@ class LanguageModel(keras.Model):
             after.append(state)
         penalty = tf.zeros([])
         if dropout_seed is not None:
-            penalty = tf.reduce_mean(penalties) + self._tying_penalty(types, inputs.type_words)
+            penalty = tf.reduce_mean(penalties)
+            penalty += tying_share * self._tying_penalty(types, inputs.type_words)
         return WindowLosses(tf.stack(sums), tuple(after), penalty)
 
     def _penalty(self, output: tf.Tensor, dropped: tf.Tensor) -> tf.Tensor:

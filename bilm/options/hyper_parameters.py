@@ -277,7 +277,8 @@ class Options(_Checked):
     word_vector_tying: _Factor = parameter(
         0.0,
         "weight in the training loss of [1 - cosine similarity](recipes.md#word-vectors-and-softmax-rows) "
-        "between the vectors of words and their softmax rows. No effect with word input",
+        "between the vectors of words and their softmax rows, times the share of the highest learning rate "
+        "that the step has. No effect with word input",
     )
     weight_decay: _Factor = flag(
         0.0,

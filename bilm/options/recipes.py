@@ -42,7 +42,7 @@ _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
     "learning_rate_decay": Decay.LINEAR,
     **_EXTRAS,
-    "word_vector_tying": 1.0,
+    "word_vector_tying": 3.0,
     "softmax_bias_init": SoftmaxBiasInit.UNIGRAM,
     "softmax_row_init": SoftmaxRowInit.COOCCURRENCE,
     "softmax_init_scale": 0.1,

@@ -189,7 +189,7 @@ class Trainer:
         if len(inputs) > 1 or self.jit:  # traced once for all parts
             part = tf.function(part, jit_compile=self.jit or None, autograph=False)
         results = [
-            part(window, before, negatives, seed, scale)
+            part(window, before, negatives, seed, scale, rate / options.step_size)
             for window, before, seed in zip(inputs, states, seeds, strict=True)
         ]
         gradients = [
@@ -221,12 +221,13 @@ class Trainer:
         negatives: tuple[Any, ...],
         seed: tf.Tensor,
         scale: tf.Tensor,
+        tying_share: tf.Tensor,
     ) -> tuple[WindowLosses, list[optimizers.Gradient]]:
         """Compute the losses of one part's window, and their gradients."""
         variables = [variable.value for variable in self.variables.values()]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            window = self.model.losses(inputs, states, negatives, seed)
+            window = self.model.losses(inputs, states, negatives, seed, tying_share)
             n_steps, n_rows = self.options.unroll_steps, self.options.batch_size
             mean = tf.reduce_mean(window.sums) / float(n_steps * n_rows)
             objective = (mean + window.penalty) * float(n_steps)
