@@ -18,6 +18,7 @@ from bilm.io.lines import INVISIBLE, invisible_in
 from bilm.io.outputs import read_file
 from bilm.io.run_files import TEXT_FILE
 from bilm.options.parameters import UnicodeForm, normaliser
+from bilm.text.abbreviations import join_at_abbreviations
 from bilm.text.settings import Split, language_problems
 
 _LOG = logging.getLogger(__name__)
@@ -45,8 +46,9 @@ class TextPipeline:
     """The steps from text to tokenised sentences.
 
     Invisible characters are removed, the text is put into its normal form, and sentences and words are found
-    by Unicode's rules (UAX 29), with ICU's dictionaries for Thai, Lao, Khmer, Burmese, Chinese and Japanese
-    and its lists of abbreviations. Every segment that is not white space is a word: punctuation stands apart.
+    by Unicode's rules (UAX 29), with ICU's dictionaries for Thai, Lao, Khmer, Burmese, Chinese and Japanese.
+    Abbreviations of seven languages do not end a sentence. Every segment that is not white space is a word:
+    punctuation stands apart.
 
     Attributes:
         language: code of the language, such as ``en`` or ``pt-BR``; ``und`` for the rules of no language.
@@ -161,10 +163,10 @@ class TextPipeline:
             text = _LINE_ENDS.sub(" ", text)
             language = self.language.replace("_", "-")
             language = _RULES_OF.get(language, language)
-            is_whole = split is Split.SENTENCES
-            pieces = (
-                [*SentenceBreaker(text, f"{language}@ss=standard")] if is_whole else text.split(PARAGRAPH)
-            )
+            if split is Split.SENTENCES:
+                pieces = join_at_abbreviations(SentenceBreaker(text, language), language)
+            else:
+                pieces = text.split(PARAGRAPH)
             # The line end is a word of its own, so one call finds the words of all sentences.
             lines = " ".join(WordBreaker("\n".join(map(str.strip, pieces)), language)).split("\n")
         return [sentence for line in lines if (sentence := " ".join(line.split()))]

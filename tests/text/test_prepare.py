@@ -84,6 +84,16 @@ SAMPLES = {
         ["Dr . Maier sah im Frühling „ Straßenbahnen “ .", "Und"],
         ["soft hyphens 2", "zero-width spaces 1", "control characters 1"],
     ),
+    "Abbreviations": (
+        {"t": "Dr. Maier rief z. B. Mutter. So J. S.\u00a0Bach.\n\nVgl. Abb. 3 und Nr.\n\n9. Er ging."},
+        ["--language", "de-AT"],
+        [
+            *("Dr . Maier rief z . B . Mutter .", "So J . S . Bach .", "Vgl . Abb . 3 und Nr ."),
+            *("9 .", "Er ging ."),
+        ],
+        [],
+    ),
+    "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
     "Latin-1 and UTF-8": (
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
         ["--encoding", "latin-1"],
