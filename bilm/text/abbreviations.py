@@ -27,7 +27,8 @@ _ABBREVIATIONS = {
     language: {form for word in words.split() for form in (word, word[0].upper() + word[1:])}
     for language, words in _WORDS.items()
 }
-_LAST_WORD = re.compile(r"(?<!\w)([^\W\d_]+)\.[^\S\u2029]*$")
+_ABBREVIATIONS["de"] |= {str(number) for number in range(1, 32)}  # ordinals, as in dates
+_LAST_WORD = re.compile(r"(?<!\w)(\w+)\.[^\S\u2029]*$")
 
 
 def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
