@@ -19,6 +19,7 @@ _WORDS = {
     "fr": """art av c ca cf chap env ex fig p pp vol éd Dr MM Me Mgr Mlle Mlles Mme Mmes Pr St Ste""",
     "it": """a art avv c ca cap cf cfr d dott dr ed es fig ing lett on p pag pagg pp prof sig sigg vol
         Mons""",
+    "la": """a cap cf d lib App Cn Id Kal Mam Non Ser Sex Sp Ti Tib""",
     "pt": """a art c ca cap cf d ed ex fig núm p pp pág págs vol Av Dr Dra Drs Eng Exma Exmo Gen Ilma Ilmo
         Jr Pe Prof Profa Sr Sra Srs Srta Sta Sto""",
     "ru": """акад в вв гл гр им кв млн млрд пер проф рис св см ср стр табл тыс ул""",
@@ -36,11 +37,11 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
 
     Args:
         sentences: sentences of a text, with the white space between them.
-        language: code of the language; without a list for it, the sentences stay as they are.
+        language: code of the language; for ``und`` the sentences stay as they are.
     """
-    known = _ABBREVIATIONS.get(language.partition("-")[0])
-    if known is None:
+    if language == "und":
         return [*sentences]
+    known = _ABBREVIATIONS.get(language.partition("-")[0], set())
     joined, is_open = [""], True
     for sentence in sentences:
         joined[-1:] = [joined[-1] + sentence] if is_open else [joined[-1], sentence]

@@ -47,8 +47,8 @@ class TextPipeline:
 
     Invisible characters are removed, the text is put into its normal form, and sentences and words are found
     by Unicode's rules (UAX 29), with ICU's dictionaries for Thai, Lao, Khmer, Burmese, Chinese and Japanese.
-    Abbreviations of seven languages do not end a sentence. Every segment that is not white space is a word:
-    punctuation stands apart.
+    Initials, and the abbreviations of eight languages, do not end a sentence. Every segment that is not white
+    space is a word: punctuation stands apart.
 
     Attributes:
         language: code of the language, such as ``en`` or ``pt-BR``; ``und`` for the rules of no language.

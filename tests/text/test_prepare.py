@@ -93,6 +93,18 @@ SAMPLES = {
         ],
         [],
     ),
+    "Abbreviations in Latin": (
+        {"t": "M. Tullius Sex. Roscium defendit a. d. V Kal. Mart. Sic erat."},
+        ["--language", "la"],
+        ["M . Tullius Sex . Roscium defendit a . d . V Kal . Mart .", "Sic erat ."],
+        [],
+    ),
+    "Initials in Dutch": (
+        {"t": "J. Vos sliep. A. B."},
+        ["--language", "nl"],
+        ["J . Vos sliep .", "A . B ."],
+        [],
+    ),
     "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
     "Latin-1 and UTF-8": (
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
