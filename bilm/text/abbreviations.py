@@ -7,7 +7,7 @@ ICU has lists of its own, but finds them at the end of longer words too: its Ger
 import re
 from collections.abc import Iterable
 
-# Those that often end a sentence, such as etc., are left out.
+# Those that often end a sentence, such as etc., and those that are words too are left out.
 _WORDS = {
     "de": """a bzgl bzw ca d evtl geb gest ggf h i n o s u v vgl z zit zzgl Abb Abs Abt Anm Aufl Bd Bde
         Dipl Dr Fam Fr Hr Hrsg Ing Jh Kap Mio Mrd Nr Prof Sr St Str Tab Tel""",
@@ -16,13 +16,13 @@ _WORDS = {
         Rev Sen Sep Sept Sgt Sr St Ste""",
     "es": """a aprox art c ca cap cf d ed ej fig núm p pp pág págs vol Av Cía Dr Dra Dres Dña Exc Exma
         Exmo Fr Gral Ilma Ilmo Lic Mons Prof Profa Sr Sra Sres Srta Sta Sto Ud Uds Vd Vds""",
-    "fr": """art av c ca cf chap env ex fig p pp vol éd Dr MM Me Mgr Mlle Mlles Mme Mmes Pr St Ste""",
+    "fr": """av c ca cf chap env ex fig p pp éd Art Dr MM Me Mgr Mlle Mlles Mme Mmes Pr St Ste""",
     "it": """a art avv c ca cap cf cfr d dott dr ed es fig ing lett on p pag pagg pp prof sig sigg vol
         Mons""",
     "la": """a cap cf d lib App Cn Id Kal Mam Non Ser Sex Sp Ti Tib""",
     "pt": """a art c ca cap cf d ed ex fig núm p pp pág págs vol Av Dr Dra Drs Eng Exma Exmo Gen Ilma Ilmo
         Jr Pe Prof Profa Sr Sra Srs Srta Sta Sto""",
-    "ru": """акад в вв гл гр им кв млн млрд пер проф рис св см ср стр табл тыс ул""",
+    "ru": """акад в вв гл гр кв пер проф рис св см ср стр табл ул""",
 }
 _ABBREVIATIONS = {
     language: {form for word in words.split() for form in (word, word[0].upper() + word[1:])}
