@@ -259,7 +259,7 @@ def test_check_vocabulary_names_first_difference(saved):
     with pytest.raises(VocabularyError, match="first difference at line 74: '' instead of no word"):
         run.check_vocabulary(Vocabulary.from_words([*words, ""]))
     with pytest.raises(
-        VocabularyError, match=f"the run in {run.path}: first difference at line 6: 'new' inst"
+        VocabularyError, match=f"the run's, {run.path}/vocab.txt: first difference at line 6: 'new' inst"
     ):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:]]))
 
