@@ -42,9 +42,13 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
     if language == "und":
         return [*sentences]
     known = _ABBREVIATIONS.get(language.partition("-")[0], set())
-    joined, is_open = [""], True
+    joined: list[str] = []
+    is_open = False
     for sentence in sentences:
-        joined[-1:] = [joined[-1] + sentence] if is_open else [joined[-1], sentence]
+        if is_open:
+            joined[-1] += sentence
+        else:
+            joined.append(sentence)
         last = _LAST_WORD.search(sentence)
         is_open = last is not None and (last[1] in known or (len(last[1]) == 1 and last[1].isupper()))
     return joined

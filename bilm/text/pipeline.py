@@ -161,7 +161,7 @@ class TextPipeline:
             if "\n" in text:
                 text = _UNSPACED_LINE_END.sub("", text)
             text = _LINE_ENDS.sub(" ", text)
-            language = self.language.replace("_", "-")
+            language = self.language.replace("_", "-").lower()
             language = _RULES_OF.get(language, language)
             if split is Split.SENTENCES:
                 pieces = join_at_abbreviations(SentenceBreaker(text, language), language)

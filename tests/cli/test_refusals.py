@@ -231,6 +231,7 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
     ("command", "message"),
     [
         ("finetune", "No such command 'finetune'. Did you mean 'restart'?"),
+        ("embed a.txt", "Missing argument 'OUT' after a.txt."),
         ("perplexity", "No such command 'perplexity'. Did you mean 'test'?"),
         (f"train {TEXT} --save-dir r --lr 1", "No such option '--lr'. Did you mean '--learning-rate'?"),
         (f"train {TEXT} --model r", "Did you mean '--save-dir'? (`bilm restart` continues a model)"),

@@ -86,7 +86,7 @@ SAMPLES = {
     ),
     "Abbreviations": (
         {"t": "Dr. Eck hat z. B. mehr. J. S.\u00a0Bach.\n\nVgl. Abb. 3 und Nr.\n\nAm 9. Mai 1848. Er ging."},
-        ["--language", "de-AT"],
+        ["--language", "DE-at"],
         [
             *("Dr . Eck hat z . B . mehr .", "J . S . Bach .", "Vgl . Abb . 3 und Nr ."),
             *("Am 9 . Mai 1848 .", "Er ging ."),
