@@ -317,6 +317,7 @@ _RULES = {
         _names("br wbr img"),
     ),
 }
+_LINE_ENDS = _names("lb pb cb gb br")
 _CHOICE = _names("sic orig abbr")  # in a TEI ``choice``, what the source has; the editor's reading is taken
 
 
@@ -347,7 +348,8 @@ class _Blocks:
             self.left_out[name] += 1
             self._skipped, self._depth = name, 1
         elif name in self._rules.spaces:
-            self.text("" if attributes.get("break") == "no" else " ")
+            space = "\n" if name in _LINE_ENDS else " "
+            self.text("" if attributes.get("break") == "no" else space)
         elif self._is_block(name):
             self.end_paragraph()
         if name == "app":

@@ -31,6 +31,9 @@ _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 # Scripts without spaces between words, where a line end is none either.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
+_DIVIDED = re.compile(r"(?<=[^\s\d-])[-\u2010\u00ac\u2e17][ \t]*\n[\n\t ]*(?=([^\W\d_]))")
+DIVIDED = "hyphens at line ends"
+"""Name of the hyphens of divided words among the removed characters."""
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
@@ -47,13 +50,14 @@ class TextPipeline:
 
     Invisible characters are removed, the text is put into its normal form, and sentences and words are found
     by Unicode's rules (UAX 29), with ICU's dictionaries for Thai, Lao, Khmer, Burmese, Chinese and Japanese.
-    Initials, and the abbreviations of eight languages, do not end a sentence. Every segment that is not white
+    Initials, and the abbreviations of some languages, do not end a sentence. Every segment that is not white
     space is a word: punctuation stands apart.
 
     Attributes:
         language: code of the language, such as ``en`` or ``pt-BR``; ``und`` for the rules of no language.
         form: normal form of the text; None for the characters as they are.
         split: whether sentences, and words, are found or given.
+        dehyphenate: whether words divided at line ends are joined.
         icu: version of ICU, whose rules and dictionaries change.
         version: version of the steps.
 
@@ -69,6 +73,7 @@ class TextPipeline:
     language: str = "und"
     form: UnicodeForm | None = UnicodeForm.NFC
     split: Split = Split.SENTENCES
+    dehyphenate: bool = False
     icu: str = icu_version
     version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
 
@@ -151,7 +156,8 @@ class TextPipeline:
         Args:
             pieces: paragraphs, lines, or tokenised lines.
             split: what the pieces are, if not `self.split`.
-            removed: counts the removed characters by their names.
+            removed: counts the removed characters by their names, and the hyphens of divided words also if
+                these are not joined.
         """
         split = split or self.split
         text = normaliser(self.form)(_without_invisible(PARAGRAPH.join(pieces), removed))
@@ -159,7 +165,7 @@ class TextPipeline:
             lines = text.split(PARAGRAPH)
         else:
             if "\n" in text:
-                text = _UNSPACED_LINE_END.sub("", text)
+                text = self._dehyphenated(_UNSPACED_LINE_END.sub("", text), removed)
             text = _LINE_ENDS.sub(" ", text)
             language = self.language.replace("_", "-").lower()
             language = _RULES_OF.get(language, language)
@@ -170,6 +176,18 @@ class TextPipeline:
             # The line end is a word of its own, so one call finds the words of all sentences.
             lines = " ".join(WordBreaker("\n".join(map(str.strip, pieces)), language)).split("\n")
         return [sentence for line in lines if (sentence := " ".join(line.split()))]
+
+    def _dehyphenated(self, text: str, removed: Counter[str] | None) -> str:
+        r"""Count the words that are divided at line ends, and join them if `dehyphenate`.
+
+        The hyphen stays before a capital, as in ``Goethe-\nStraße``.
+        """
+        divided = [match for match in _DIVIDED.finditer(text) if not match[1].isupper()]
+        if removed is not None and divided:
+            removed[DIVIDED] += len(divided)
+        for match in reversed(divided if self.dehyphenate else []):
+            text = text[: match.start()] + text[match.end() :]
+        return text
 
 
 class ModelSteps(NamedTuple):

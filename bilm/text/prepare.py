@@ -19,7 +19,7 @@ from bilm.io import PathLike, as_patterns, atomic, background, in_groups, output
 from bilm.io.run_files import TEXT_FILE
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import Kind, Source, recognise
-from bilm.text.pipeline import TextPipeline
+from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
@@ -34,6 +34,7 @@ _MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are
 _MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
 _N_EXAMPLES, _N_UNKNOWN = 5, 10
 _LONG_SENTENCE = 1000  # tokens
+_MOST_DIVIDED = 0.005  # of the words; in EWT, in lines of 72 characters, 0.0004 are compounds
 _ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
@@ -166,7 +167,7 @@ def prepare(
             directory,
         ),
     ):
-        pipeline = TextPipeline(chosen.language, chosen.form, chosen.split)
+        pipeline = TextPipeline(chosen.language, chosen.form, chosen.split, chosen.dehyphenate)
         report = Preparation(Path(out), chosen, pipeline, patterns)
         sources = _recognised(files, {*patterns}, chosen.encoding, report)
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
@@ -184,6 +185,11 @@ def prepare(
             counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
             counts.n_files += 1
             counts.n_bytes += source.n_bytes
+        n_divided = 0 if chosen.dehyphenate else removed.pop(DIVIDED, 0)
+        if n_divided > _MOST_DIVIDED * (report.train.n_tokens + report.heldout.n_tokens):
+            report.warnings.append(
+                f"words divided at the ends of lines: {n_divided:,}; `dehyphenate` joins their parts"
+            )
         report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
         corpus.finish()
     return report

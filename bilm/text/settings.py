@@ -48,6 +48,7 @@ class Settings:
     form: UnicodeForm | None = flag(UnicodeForm.NFC, "Unicode's normal form of the corpus")
     keep_lines: bool = flag(False, "each line is a sentence")
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
+    dehyphenate: bool = flag(False, "join words that are divided at the ends of lines")
     encoding: str | None = flag(None, "encoding of the files that are not UTF-8, such as latin-1")
     field: str = flag("text", "key of the text in JSON lines")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
@@ -69,6 +70,10 @@ class Settings:
         problems = language_problems(self.language)
         if self.keep_lines and self.tokens:
             problems.append("keep_lines: does not go with `tokens`, which are in lines already")
+        if self.dehyphenate and self.split is not Split.SENTENCES:
+            problems.append(
+                "dehyphenate: does not go with `keep_lines` or `tokens`, whose lines are sentences"
+            )
         if self.encoding is not None and not is_encoding(self.encoding):
             problems.append(f"encoding: {self.encoding!r:.80} is no encoding that Python knows")
         if problems:

@@ -22,6 +22,7 @@ from bilm.errors import ArgumentError, DataError
 from bilm.options.parameters import UnicodeForm
 from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
+from bilm.text.abbreviations import _WORDS
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Split
 from tests.helpers import ROOT, invoke, python, refuse, run, snapshot
@@ -100,12 +101,30 @@ SAMPLES = {
         [],
     ),
     "Initials in Dutch": (
-        {"t": "J. Vos sliep. A. B."},
+        {"t": "J. Vos sliep, o.a. Dhr. Bos. A. B."},
         ["--language", "nl"],
-        ["J . Vos sliep .", "A . B ."],
+        ["J . Vos sliep , o.a . Dhr . Bos .", "A . B ."],
         [],
     ),
     "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
+    "Divided words": (
+        {"t": "The con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\nthe end."},
+        ["--dehyphenate"],
+        ["The constitution of Vig -", "olo , Anglo - Saxon 19 - 20 - the end ."],
+        ["hyphens at line ends 2"],
+    ),
+    "Divided words as they are": (
+        {"t.html": "<!doctype html><p>The con-<br>stitution"},
+        [],
+        ["The con - stitution"],
+        ["words divided at the ends of lines: 1; --dehyphenate"],
+    ),
+    "Divided words in TEI": (
+        {"t": "<TEI><text>con-\n<lb/>stitu-<pb n='2'/>tio 公<lb/>园</text></TEI>"},
+        ["--dehyphenate"],
+        ["constitutio 公园"],
+        [],
+    ),
     "Latin-1 and UTF-8": (
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
         ["--encoding", "latin-1"],
@@ -191,6 +210,12 @@ def test_samples_become_sentences(name, tmp_path):
     assert snapshot(raw) == before and sorted(os.listdir(tmp_path)) == ["corpus", "raw"]
 
 
+def test_page_names_the_languages_with_abbreviations():
+    page = Path("docs/training.md").read_text("utf-8")
+    (codes,) = re.findall(r"after abbreviations \(([^)]*)\)", page)
+    assert re.findall(r"`(\w+)`", codes) == sorted(_WORDS)
+
+
 @pytest.mark.parametrize("name", ["Greek", "Greek as it was", "German", "Chinese", "lines", "tokens"])
 def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
     files, flags, expected, _ = SAMPLES[name]
@@ -268,6 +293,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
     ("flags", "message"),
     [
         (["--keep-lines", "--tokens"], "--keep-lines: does not go with --tokens"),
+        (["--tokens", "--dehyphenate"], "--dehyphenate: does not go with --keep-lines or --tokens"),
         (["--language", "English!"], "--language: 'English!' is not the code of a language"),
         (["--language", "greek"], "--language: 'greek' is not the code of a language, such as en"),
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
