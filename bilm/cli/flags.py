@@ -65,9 +65,22 @@ def key_and_value(text: str) -> tuple[str, Any]:
         return key, value
 
 
-UNICODE_FORM = Parsed(
-    "|".join([*UnicodeForm.values(), "none"]), lambda text: None if text == "none" else UnicodeForm(text)
-)
+_FORMS = [*UnicodeForm.values(), "none"]
+
+
+def _unicode_form(text: str) -> UnicodeForm | None:
+    """Parse the name of a normal form.
+
+    Raises:
+        OptionsError: it is none.
+    """
+    known = {form.lower(): form for form in _FORMS}
+    if (form := known.get(text.lower())) is None:
+        raise OptionsError(f"{text!r:.80} is not one of {', '.join(_FORMS)}")
+    return None if form == "none" else UnicodeForm(form)
+
+
+UNICODE_FORM = Parsed("|".join(_FORMS), _unicode_form)
 
 
 class Integer(click.IntRange):

@@ -173,13 +173,19 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _files_below(path: Path) -> Iterator[Path]:
-    """Yield a file itself, or the files of a directory and of those in it, except hidden ones."""
+def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield a file itself, or the files of a directory and of those in it, except hidden ones.
+
+    Args:
+        path: the file or directory.
+        above: the directories above it, without links; a link to one of them is not followed.
+    """
     if path.is_file():
         yield path
-    for inner in path.iterdir() if path.is_dir() else ():
-        if not inner.name.startswith(".") and not (inner.is_dir() and inner.is_symlink()):
-            yield from _files_below(inner)
+    elif path.is_dir() and (here := path.resolve()) not in above:
+        for inner in path.iterdir():
+            if not inner.name.startswith("."):
+                yield from _files_below(inner, (*above, here, *here.parents))
 
 
 _NAME = "standard input"

@@ -29,14 +29,14 @@ _WORDS = {
     "nl": """a b bijv blz ca d dhr dr drs evt fam fig i ing ir jhr l m mevr mr n nl nr o p prof r resp st t v
         vgl vnl w z zgn""",
     "no": "a bl ca d dr eks evt f fig fr frk hr jf kap kgl kl nr prof s skt st t tlf vedr",
-    "pl": """al bł doc dr gen hab im in inż kard ks lek mgr mjr np nr ob ok pl płk prof red rys str szt św tab
+    "pl": """al bł doc dr hab in inż kard ks mgr mjr np nr ob ok pl płk prof red str szt św tab
         tj tzn tzw ul ur woj wyd zob""",
     "pt": """a art c ca cap cf d ed ex fig núm p pp pág págs vol Av Dr Dra Drs Eng Exma Exmo Gen Ilma Ilmo Jr
         Pe Prof Profa Sr Sra Srs Srta Sta Sto""",
     "ro": "aprox bd cca cf dl dna dr fig ing lt nr pag prof str",
     "ru": "акад в вв гл гр кв пер проф рис св см ср стр табл ул",
     "sv": "a ca d dr dvs ex fig fr hr jfr k kap kl nr prof s sid sk st t tel v",
-    "tr": "alb av bkz cad çev doç dr gen hz mah örn prof yrd",
+    "tr": "bkz cad çev doç dr hz mah örn prof yrd Alb Av Gen",
     "uk": "акад вул гр див ім напр проф рис св ст табл",
 }
 _ABBREVIATIONS = {

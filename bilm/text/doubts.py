@@ -1,5 +1,6 @@
 """Signs that a text is not one sentence of words on each line."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -10,6 +11,7 @@ from bilm.io.lines import invisible_in, read_lines
 _N_LINES, _FEWEST_OF_FILE = 2000, 20
 _LONG_LINE = 500  # words
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
+_TAG = re.compile(r"< ?/ ?(?!S\b)\w+ ?>")  # that closes an element
 
 
 def first_lines(files: Sequence[PathLike]) -> list[str]:
@@ -34,7 +36,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_LINE) > 0.01 * len(words):
         yield (
             f"there are lines of more than {_LONG_LINE} words, the longest of {len(longest):,}, which begins "
-            f"{' '.join(longest)[:40]!r}; put one sentence on a line, as `bilm prepare` does"
+            f"{' '.join(longest)[:40]!r}; put one sentence on a line"
         )
     n_attached = sum(
         len(word) > 1 and word[-1] not in _INSIDE_WORDS and unicodedata.category(word[-1])[0] == "P"
@@ -47,6 +49,8 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
             f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, as `bilm "
             "prepare` does, so that a comma is a word"
         )
+    if sum(_TAG.search(line) is not None for line in lines) > 0.05 * len(lines):
+        yield "the text has tags of markup, such as </p>; leave them out"
     if invisible := invisible_in("\n".join(lines)):
         found = ", ".join(f"{number:,} {name}" for name, number in invisible.items())
         yield f"the text has {found}; `bilm prepare` removes invisible characters"

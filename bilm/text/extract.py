@@ -1,4 +1,4 @@
-"""Files that hold text, and their text: plain, TEI and other XML, HTML, JSON lines, CoNLL-U, wikis."""
+"""Files that hold text, and their text: plain, XML, HTML, JSON lines, CoNLL-U, wikis."""
 
 import codecs
 import enum
@@ -7,31 +7,40 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html.entities import html5
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
-from xml.parsers import expat
+from typing import BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import foreign, messages
 from bilm.io.lines import decompressed
 from bilm.io.shards import name_of
+from bilm.text import markup
 from bilm.text.pipeline import paragraphs
 from bilm.text.settings import Split, is_encoding
 
 _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24  # characters
-_LONGEST_BLOCK = 1 << 20  # characters of an element before it is cut
 _MOST_NUL = 0.05
-_BYTE_ORDER_MARKS = {
+_BYTE_ORDER_MARKS = {  # the first that fits
     codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
+}
+# Encodings that are read as one with more characters, as browsers do: files often have these.
+_READ_AS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
 }
 
 
@@ -40,11 +49,22 @@ class Kind(enum.StrEnum):
 
     PLAIN = "plain text"
     TEI = "TEI"
+    ALTO = "ALTO"
+    PAGE = "PAGE XML"
     XML = "other XML"
     HTML = "HTML"
     JSON_LINES = "JSON lines"
     CONLLU = "CoNLL-U"
     WIKI = "wikiextractor"
+
+
+_XML = (Kind.TEI, Kind.ALTO, Kind.PAGE, Kind.XML)
+_ROOTS = {  # elements
+    "html": Kind.HTML,
+    **dict.fromkeys(("TEI", "TEI.2", "teiCorpus"), Kind.TEI),
+    "alto": Kind.ALTO,
+    "PcGts": Kind.PAGE,
+}
 
 
 @dataclass(eq=False)
@@ -54,15 +74,17 @@ class Source:
     Attributes:
         path: the file.
         kind: what it is.
-        encoding: encoding of its characters; XML declares its own.
+        encoding: encoding of its characters; None for XML that declares its own.
         n_bytes: bytes of the file.
+        is_table: true for plain text of which most lines have tabs.
         left_out: elements of markup that were left out, by name.
     """
 
     path: Path
     kind: Kind
-    encoding: str
+    encoding: str | None
     n_bytes: int
+    is_table: bool = False
     left_out: Counter[str] = field(default_factory=Counter)
     _file: BinaryIO | None = None
 
@@ -90,12 +112,16 @@ class Source:
             yield from self._pieces(content, split, json_field)
 
     def _pieces(self, content: BinaryIO, split: Split, json_field: str) -> Iterator[str]:
-        if self.kind in (Kind.TEI, Kind.XML):
-            yield from _xml_pieces(content, self.name, _Blocks(_RULES[self.kind], self.left_out))
+        if self.kind in _XML:
+            inline = set[str]()
+            if self.kind is Kind.XML:
+                with _opened(self.path) as (_, again):
+                    inline = markup.names_amid_text(again, self.name, self.encoding)
+            yield from markup.xml_pieces(content, self.name, self.encoding, self.kind, self.left_out, inline)
             return
-        lines = _lines(content, self.name, self.encoding)
+        lines = _lines(content, self.name, self.encoding or "utf-8")
         if self.kind is Kind.HTML:
-            yield from _html_pieces(lines, _Blocks(_RULES[self.kind], self.left_out))
+            yield from markup.html_pieces(lines, self.left_out)
         elif self.kind is Kind.CONLLU:
             yield from _conllu_sentences(lines, self.name)
         elif self.kind is Kind.JSON_LINES:
@@ -141,26 +167,43 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     mark = next((mark for mark in _BYTE_ORDER_MARKS if head.startswith(mark)), b"")
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
-    elif encoding is not None and _is_utf8(path):
-        encoding = "utf-8"
+    elif encoding is not None:
+        encoding = (
+            "utf-8" if _is_utf8(path, encoding) else _READ_AS.get(codecs.lookup(encoding).name, encoding)
+        )
     text = head.decode(encoding or "utf-8", "replace")
     kind = _kind(text, name)
-    declared = re.search(r"<meta[^>]*charset=[\"']?([\w.:-]+)", text[:2048], re.IGNORECASE)
-    if kind is Kind.HTML and encoding is None and declared and is_encoding(declared[1]):
-        encoding = declared[1]
+    declared = _DECLARED.search(text)
+    if (declared or mark) and kind in _XML:
+        encoding = None
+    elif declared and kind is Kind.HTML and encoding is None and is_encoding(declared[1]):
+        encoding = _READ_AS.get(codecs.lookup(declared[1]).name, declared[1])
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
-    return Source(path, kind, encoding or "utf-8", path.stat().st_size)
+    lines = text.splitlines()
+    is_table = kind is Kind.PLAIN and 2 * sum("\t" in line.strip() for line in lines) > len(lines)
+    return Source(path, kind, encoding, path.stat().st_size, is_table)
 
 
-def _is_utf8(path: Path) -> bool:
-    """Return whether a file is UTF-8 with characters beyond ASCII, which no other encoding looks like."""
+def _is_utf8(path: Path, encoding: str) -> bool:
+    """Return whether a file is UTF-8 rather than in another encoding.
+
+    UTF-8 beyond ASCII looks like no other encoding. ASCII may be one of seven bits, but not UTF-16.
+    """
     with _opened(path) as (_, content):
         text = io.TextIOWrapper(content, "utf-8")
         try:
-            return not all([block.isascii() for block in iter(lambda: text.read(_BLOCK_BYTES), "")])
+            blocks = [(block.isascii(), "\0" in block) for block in iter(lambda: text.read(_BLOCK_BYTES), "")]
         except UnicodeDecodeError:
             return False
+    is_ascii, has_nul = all(ascii for ascii, _ in blocks), any(nul for _, nul in blocks)
+    return not is_ascii or (not has_nul and "a".encode(encoding) != b"a")
+
+
+_OF_HTML = "head|title|meta|body|div|p|h[1-6]|table|article|section"
+_DECLARED = re.compile(
+    r"<(?:meta[^>]*charset|\?xml[^>]*encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE
+)  # an encoding
 
 
 def _kind(head: str, name: str) -> Kind:
@@ -169,7 +212,7 @@ def _kind(head: str, name: str) -> Kind:
     Raises:
         DataError: it is JSON, but not JSON lines.
     """
-    head = head.lstrip("\ufeff \t\r\n")
+    head = re.sub(r"(?s)^(\s|\ufeff|<!--.*?-->)+", "", head)
     if re.match(r"<doc\s+id=", head):
         return Kind.WIKI
     if re.match(r"<(!doctype\s+)?html\b", head, re.IGNORECASE):
@@ -181,15 +224,19 @@ def _kind(head: str, name: str) -> Kind:
         root = re.search(
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![A-Z]+[^>]*>", "", head)
         )
-        roots = {"html": Kind.HTML, "TEI": Kind.TEI, "TEI.2": Kind.TEI, "teiCorpus": Kind.TEI}
-        return roots.get(root[1], Kind.XML) if root else Kind.XML
+        if root and root[1] == "FoLiA":
+            raise DataError(f"{name}: is FoLiA; `folia2txt` of FoLiA-tools makes text of it")
+        return _ROOTS.get(root[1], Kind.XML) if root else Kind.XML
+    has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
+    if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
+        return Kind.HTML
     first, line_end, _ = head.partition("\n")
     value = _parsed(first)
     if isinstance(value, dict) or (
         not line_end and re.match(r'\{\s*"', first)
     ):  # the rest is not in the head
         return Kind.JSON_LINES
-    if isinstance(value, list) or re.match(r"\{\s*(\"|\n)|\[\s*\{", head):
+    if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
         raise DataError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
     rows = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     return Kind.CONLLU if _CONLLU_ID.match(next(rows, "")) else Kind.PLAIN
@@ -241,7 +288,8 @@ def _json_texts(lines: Iterable[str], name: str, json_field: str) -> Iterator[st
         text = values[json_field]
         if not isinstance(text, str | None):
             raise DataError(f"{place}: {json_field} is {text!r:.80}, expected a string")
-        yield text or ""
+        is_escaped = {"id", "revid", "url", "title"} <= values.keys()  # by wikiextractor
+        yield html.unescape(text or "") if is_escaped else text or ""
 
 
 _CONLLU_ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?\t(?=(?:[^\t]*\t){8}[^\t]*$)")
@@ -269,186 +317,3 @@ def _conllu_sentences(lines: Iterable[str], name: str) -> Iterator[str]:
                 last_covered = int(last or 0)
     if words:
         yield " ".join(words)
-
-
-# --- markup -------------------------------------------------------------------------------------------
-
-
-class _Rules(NamedTuple):
-    """What elements mean for the text around them.
-
-    Attributes:
-        left_out: elements whose text is left out.
-        blocks: elements that begin and end paragraphs; None for all that are not `inline`.
-        inline: elements inside a sentence.
-        spaces: elements that stand for white space.
-    """
-
-    left_out: frozenset[str]
-    blocks: frozenset[str] | None
-    inline: frozenset[str] = frozenset()
-    spaces: frozenset[str] = frozenset()
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_INLINE = _names(
-    "a abbr acronym b bdi bdo big cite code data del dfn em emph font foreign hi i img ins kbd label lb mark "
-    "milestone name num pb persName placeName q ref rp rt ruby s samp seg small span strike strong sub sup "
-    "term time tt u var w wbr"
-)
-_RULES = {
-    Kind.TEI: _Rules(
-        _names("teiHeader facsimile sourceDoc standOff front back note noteGrp fw figDesc del surplus"),
-        _names(
-            "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
-            "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
-            "argument byline label figure u s entry sense castList castItem docTitle titlePart"
-        ),
-        spaces=_names("lb pb cb gb milestone l w pc gap"),
-    ),
-    Kind.XML: _Rules(_names("script style"), None, _INLINE, _names("br lb w")),
-    Kind.HTML: _Rules(
-        _names("script style nav head template noscript svg math select button iframe textarea"),
-        None,
-        _INLINE,
-        _names("br wbr img"),
-    ),
-}
-_LINE_ENDS = _names("lb pb cb gb br")
-_CHOICE = _names("sic orig abbr")  # in a TEI ``choice``, what the source has; the editor's reading is taken
-
-
-class _Blocks:
-    """Paragraphs from the events of a parser of markup.
-
-    Of an apparatus (``app``), the lemma or else the first reading is kept.
-    """
-
-    def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
-        self.done: list[str] = []
-        self._rules, self.left_out = rules, left_out
-        self._text: list[str] = []
-        self._size = 0
-        self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
-        self._has_reading: list[bool] = []  # of each open apparatus
-        self._n_choices = 0
-
-    def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
-        """Begin an element."""
-        name = name.rpartition(":")[2]
-        if self._skipped:
-            self._depth += name == self._skipped
-            if not (self._skipped == "head" and name == "body"):  # HTML need not close it
-                return
-            self._skipped = ""
-        if self._is_left_out(name):
-            self.left_out[name] += 1
-            self._skipped, self._depth = name, 1
-        elif name in self._rules.spaces:
-            space = "\n" if name in _LINE_ENDS else " "
-            self.text("" if attributes.get("break") == "no" else space)
-        elif self._is_block(name):
-            self.end_paragraph()
-        if name == "app":
-            self._has_reading.append(False)
-        self._n_choices += name == "choice"
-
-    def _is_left_out(self, name: str) -> bool:
-        if name in ("lem", "rdg") and self._has_reading:
-            had_one, self._has_reading[-1] = self._has_reading[-1], True
-            return had_one
-        return name in self._rules.left_out or (self._n_choices > 0 and name in _CHOICE)
-
-    def _is_block(self, name: str) -> bool:
-        blocks = self._rules.blocks
-        return name in blocks if blocks is not None else name not in self._rules.inline
-
-    def end(self, name: str) -> None:
-        """End an element."""
-        name = name.rpartition(":")[2]
-        if self._skipped:
-            self._depth -= name == self._skipped
-            if self._depth == 0:
-                self._skipped = ""
-            return
-        if name == "app" and self._has_reading:
-            self._has_reading.pop()
-        self._n_choices -= name == "choice"
-        if name in self._rules.spaces:
-            self.text(" " if name in ("w", "pc", "l") else "")
-        elif self._is_block(name):
-            self.end_paragraph()
-
-    def text(self, text: str) -> None:
-        """Add text to the paragraph."""
-        if not self._skipped:
-            self._text.append(text)
-            self._size += len(text)
-            if self._size > _LONGEST_BLOCK:
-                self.end_paragraph()
-
-    def end_paragraph(self) -> None:
-        """End the paragraph, if it has text."""
-        if text := "".join(self._text).strip():
-            self.done.append(text)
-        self._text, self._size = [], 0
-
-    def taken(self) -> list[str]:
-        """Return the finished paragraphs, each once."""
-        done, self.done = self.done, []
-        return done
-
-
-def _html_pieces(lines: Iterable[str], blocks: _Blocks) -> Iterator[str]:
-    class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            blocks.start(tag, dict(attrs))
-
-        def handle_endtag(self, tag: str) -> None:
-            blocks.end(tag)
-
-        def handle_data(self, data: str) -> None:
-            blocks.text(data)
-
-    parser = Parser()
-    for line in lines:
-        parser.feed(line + "\n")
-        yield from blocks.taken()
-    parser.close()
-    blocks.end_paragraph()
-    yield from blocks.taken()
-
-
-def _xml_pieces(content: BinaryIO, name: str, blocks: _Blocks) -> Iterator[str]:
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = blocks.start, blocks.end
-    parser.CharacterDataHandler = blocks.text
-
-    def undefined_entity(entity: str, is_parameter: bool) -> None:
-        """Take the entities of HTML, which older TEI has; its definitions are in other files."""
-        if (text := html5.get(f"{entity};")) is not None:
-            blocks.text(text)
-        elif not is_parameter:
-            blocks.left_out[f"&{entity};"] += 1
-
-    parser.SkippedEntityHandler = undefined_entity
-    try:
-        while block := content.read(_BLOCK_BYTES):
-            parser.Parse(block)
-            yield from blocks.taken()
-        parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        problem = expat.ErrorString(error.code)
-        raise DataError(f"{name}: line {error.lineno}: the XML is malformed ({problem})") from None
-    except (LookupError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"{name}: line 1: {error}; convert the XML to UTF-8, also in its first line"
-        ) from None
-    blocks.end_paragraph()
-    yield from blocks.taken()

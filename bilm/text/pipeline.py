@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 from icu4py import icu_version
 from icu4py.breakers import SentenceBreaker, WordBreaker
+from icu4py.locale import Locale
 
 from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, in_groups
@@ -35,13 +36,24 @@ _DIVIDED = re.compile(r"(?<=[^\s\d-])[-\u2010\u00ac\u2e17][ \t]*\n[\n\t ]*(?=([^
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
+_SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # where zero-width spaces separate words
+_ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])")
+# Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
+_LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
+# Marks that ICU leaves on the wrong side: directly before a sentence, or after a space at its beginning.
+_OPENING = re.compile(r"[(\[{“‘„‚«‹「『《〈【〔（［｛]+$")
+_CLOSING = re.compile(r"[\"'”’»›]+(?=\s)[^\S\u2029]*\u2029?")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
-_SENTENCE_END = re.compile(r"[.!?…‽。！？｡।॥؟۔։።፧།။។\u037e][\"'”’»›)\]」』]*$")
+# Ends of sentences that no language sees as abbreviations.
+_SENTENCE_END = re.compile(r"((?<=\w{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
-_PART_OF_LINE = re.compile(rf".{{{_LONG_PARAGRAPH}}}.*?(?:[.!?…।؟۔][\"'”’»)]*\s|[。！？｡]|$)|.+", re.DOTALL)
+_PART_OF_LINE = re.compile(
+    rf".{{{_LONG_PARAGRAPH}}}.*?(?:(?:(?<=\w{{5}})\.|[!?…।؟۔])[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
+    re.DOTALL,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,14 +179,14 @@ class TextPipeline:
             if "\n" in text:
                 text = self._dehyphenated(_UNSPACED_LINE_END.sub("", text), removed)
             text = _LINE_ENDS.sub(" ", text)
-            language = self.language.replace("_", "-").lower()
+            language = Locale(self.language).language
             language = _RULES_OF.get(language, language)
             if split is Split.SENTENCES:
-                pieces = join_at_abbreviations(SentenceBreaker(text, language), language)
+                pieces = join_at_abbreviations(_with_their_marks(SentenceBreaker(text, language)), language)
             else:
                 pieces = text.split(PARAGRAPH)
             # The line end is a word of its own, so one call finds the words of all sentences.
-            lines = " ".join(WordBreaker("\n".join(map(str.strip, pieces)), language)).split("\n")
+            lines = " ".join(_words("\n".join(map(str.strip, pieces)), language)).split("\n")
         return [sentence for line in lines if (sentence := " ".join(line.split()))]
 
     def _dehyphenated(self, text: str, removed: Counter[str] | None) -> str:
@@ -238,7 +250,33 @@ def _without_invisible(text: str, removed: Counter[str] | None) -> str:
         return text
     if removed is not None:
         removed.update(invisible_in("".join(_ANY_INVISIBLE.findall(text))))
-    return _ANY_INVISIBLE.sub("", text)
+    return _ANY_INVISIBLE.sub("", _ZERO_WIDTH_SPACE.sub(" ", text))
+
+
+def _with_their_marks(sentences: Iterable[str]) -> list[str]:
+    """Move quotation marks and brackets that open a sentence, or close one after a space, into it."""
+    moved: list[str] = []
+    for sentence in sentences:
+        if moved and (opening := _OPENING.search(moved[-1])):
+            moved[-1] = moved[-1][: opening.start()]
+            sentence = opening[0] + sentence
+        elif moved and moved[-1][-1:] != PARAGRAPH and (closing := _CLOSING.match(sentence)):
+            moved[-1] += closing[0]
+            sentence = sentence[closing.end() :]
+        if sentence:
+            moved.append(sentence)
+    return moved
+
+
+def _words(text: str, language: str) -> Iterator[str]:
+    """Yield words, and what is between them; private characters and subscripts are letters."""
+    if _LETTER.search(text) is None:
+        yield from WordBreaker(text, language)
+        return
+    end = 0
+    for word in WordBreaker(_LETTER.sub("a", text), language):
+        start, end = end, end + len(word)
+        yield text[start:end]
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:

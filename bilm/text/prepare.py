@@ -217,6 +217,11 @@ def _recognised(
             if name in named or len(files) == 1:
                 raise
             report.skipped.append(str(error))
+    if tables := [source.name for source in sources if source.is_table]:
+        report.warnings.append(
+            f"{shards.name_files(tables)}: most lines have tabs, as in tables; give the text alone, such as "
+            "a column that `cut -f` takes"
+        )
     if not sources:
         raise DataError(f"none of the {len(files):,} files holds text; the first: {report.skipped[0]}")
     return sources
@@ -392,7 +397,7 @@ class _Corpus:
         report.unknown = heldout.most_common(_N_UNKNOWN)
         report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
         steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
-        (self._directory / TEXT_FILE).write_text(steps, encoding="utf-8")
+        (self._directory / TEXT_FILE).write_bytes(steps.encode(errors="backslashreplace"))  # names of files
 
 
 class CorpusFiles(NamedTuple):

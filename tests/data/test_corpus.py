@@ -29,14 +29,17 @@ def test_find_files(tmp_path):
     for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt", "sub/c.txt"):
         write(tmp_path / name, "x")
     (tmp_path / "dangling").symlink_to("none")
+    (tmp_path / "sub" / "above").symlink_to(tmp_path)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "sub").symlink_to(tmp_path / "sub")
     inner = tmp_path / "sub" / "c.txt"
     for patterns, names in [
-        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
-        ([tmp_path / "*"], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
+        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt", "c.txt"]),
+        ([tmp_path / "[abs]*"], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
         ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
         ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
         ([tmp_path / "[ab].txt", inner, tmp_path / "a.txt"], ["a.txt", "b.txt", "c.txt"]),
-        ([tmp_path / "**" / "c.txt"], ["c.txt"]),
+        ([tmp_path / "linked"], ["c.txt"]),
     ]:
         assert [path.name for path in find_files(map(str, patterns))] == names
     for pattern in ("nothing*", "a.txt/x"):

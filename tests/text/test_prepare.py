@@ -29,7 +29,7 @@ from tests.helpers import ROOT, invoke, python, refuse, run, snapshot
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
 TEI = """<?xml version="1.0"?>
-<!DOCTYPE TEI.2 PUBLIC "-//TEI P4//DTD" "tei2.dtd" [<!ENTITY name "Marcus"> <!ENTITY % Pers "x"> %Pers;]>
+<!DOCTYPE TEI.2 PUBLIC "-//TEI P4//DTD" "tei2.dtd" [<!ENTITY name "Marcus"> <!ENTITY % P SYSTEM "p"> %P;]>
 <TEI.2><teiHeader><title>Not this.</title></teiHeader><text><front><p>Nor this.</p></front><body>
 <head>De amicitia</head>
 <p>Mucius augur<note>Some <note>old</note> augur.</note> multa &name;
@@ -37,6 +37,22 @@ TEI = """<?xml version="1.0"?>
 de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
 <p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
 <lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
+ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pixel</Description><Layout>
+<Page><TextBlock><TextLine><String CONTENT="Der"/><SP/>
+<String CONTENT="Kai" SUBS_TYPE="HypPart1" SUBS_CONTENT="Kaiser"/><HYP CONTENT="-"/></TextLine>
+<TextLine><String CONTENT="ser" SUBS_TYPE="HypPart2" SUBS_CONTENT="Kaiser"/><SP/>
+<String CONTENT="kam"/><SP/><String CONTENT="heim"/><HYP CONTENT="-"/></TextLine>
+<TextLine><String CONTENT="lich."/></TextLine></TextBlock>
+<TextBlock><TextLine><String CONTENT="Ende"/></TextLine></TextBlock></Page></Layout></alto>"""
+PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
+<Metadata><Creator>Transkribus</Creator></Metadata><Page><TextRegion>
+<TextLine><Word><TextEquiv><Unicode>Der</Unicode></TextEquiv></Word>
+<TextEquiv><Unicode>Der Kai¬</Unicode></TextEquiv><TextEquiv><Unicode>Dcr</Unicode></TextEquiv></TextLine>
+<TextLine><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv></TextLine>
+<TextEquiv><Unicode>Der Kai¬
+ser kam.</Unicode></TextEquiv></TextRegion>
+<TextRegion><TextEquiv><Unicode>Nur
+hier.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
 <h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
 <p>Birds sang</p></body></html>"""
@@ -63,6 +79,36 @@ SAMPLES = {
         ["normal form none"],
     ),
     "Thai": ({"t": "ประเทศไทย\nเป็นประเทศ"}, ["--language", "th"], ["ประเทศไทย เป็น ประเทศ"], []),
+    "Khmer with its own words": (
+        {"t": "ខ្ញុំ\u200bទៅ\u200b\u200bសាលា"},
+        ["--tokens"],
+        ["ខ្ញុំ ទៅ សាលា"],
+        ["zero-width spaces 3"],
+    ),
+    "Quotation marks and brackets in Chinese": (
+        {"t": "很好！“是的。”他说。（注）《诗》云。"},
+        ["--language", "zh"],
+        ["很好 ！", "“ 是 的 。 ”", "他 说 。", "（ 注 ） 《 诗 》 云 。"],
+        [],
+    ),
+    "Quotation marks in French": (
+        {"t": "« Venez. » Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici."},
+        ["--language", "fr"],
+        ["« Venez . »", "Il part .", "« Oui . »", "« Non . »", "[ 1 ] Fin .", "[ 2 ] Ici ."],
+        [],
+    ),
+    "Quotation marks in German": (
+        {"t": "„Komm.“ »Geh.« Sie ging."},
+        ["--language", "deu"],
+        ["„ Komm . “", "» Geh . «", "Sie ging ."],
+        [],
+    ),
+    "Private characters and subscripts": (
+        {"t": "d\ue8bfuant lú₂-x² \uf158."},
+        [],
+        ["d\ue8bfuant lú₂ - x ² \uf158 ."],
+        [],
+    ),
     "Chinese": (
         {"t": "我爱北京天安门。今天天气很好，我们去公\n园散步。"},
         ["--language", "zh"],
@@ -113,6 +159,18 @@ SAMPLES = {
         ["The constitution of Vig -", "olo , Anglo - Saxon 19 - 20 - the end ."],
         ["hyphens at line ends 2"],
     ),
+    "Table": (
+        {"t": "The\tDT\n.\tSENT\n"},
+        [],
+        ["The DT .", "SENT"],
+        ["t: most lines have tabs, as in tables; give the text alone"],
+    ),
+    "Tags in plain text": (
+        {"t": "See <b>it</b>"},
+        [],
+        ["See < b > it < / b >"],
+        ["tags of markup, such as </p>"],
+    ),
     "Divided words as they are": (
         {"t.html": "<!doctype html><p>The con-<br>stitution"},
         [],
@@ -120,7 +178,7 @@ SAMPLES = {
         ["words divided at the ends of lines: 1; --dehyphenate"],
     ),
     "Divided words in TEI": (
-        {"t": "<TEI><text>con-\n<lb/>stitu-<pb n='2'/>tio 公<lb/>园</text></TEI>"},
+        {"t": "<TEI><text>con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>"},
         ["--dehyphenate"],
         ["constitutio 公园"],
         [],
@@ -132,6 +190,14 @@ SAMPLES = {
         [],
     ),
     "Japanese in 7 bits": ({"t": "雨。".encode("iso2022_jp")}, ["--encoding", "iso2022_jp"], ["雨 。"], []),
+    "Windows where Latin-1 was said": (
+        {"t": b"I don\x92t know\x97\xbfno?"},
+        ["--encoding", "latin-1"],
+        ["I don’t know — ¿ no ?"],
+        [],
+    ),
+    "ASCII where UTF-16 was said": ({"t": "One."}, ["--encoding", "utf-16-le"], ["One ."], []),
+    "UTF-32": ({"t": "Où?".encode("utf-32")}, [], ["Où ?"], []),
     "UTF-16": ({"t": "Où?\r\n\r\nLà".encode("utf-16")}, [], ["Où ?", "Là"], []),
     "TEI": (
         {"t.xml": TEI},
@@ -148,12 +214,52 @@ SAMPLES = {
         ["In the", "end"],
         ["other XML"],
     ),
+    "XML of words": (
+        {
+            "t": "<?xml version='1.0'?><b><teiHeader>x</teiHeader><s><w>I</w><w>do</w><c>. </c></s>"
+            "<s><k>A</k><k>b</k></s></b>"
+        },
+        [],
+        ["I do .", "Ab"],
+        ["teiHeader 1"],
+    ),
+    "XML with elements amid text": (
+        {"t.xml": "<b><v>In <k>the</k> end</v><v><k>All</k> ends</v><v>x</v></b>"},
+        [],
+        ["In the end", "All ends", "x"],
+        [],
+    ),
+    "XML in another encoding": ({"t.xml": b"<a>\xe9t\xe9</a>"}, ["--encoding", "latin-1"], ["été"], []),
+    "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
+    "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Ende"], ["ALTO:"]),
+    "PAGE XML": (
+        {"t": PAGE},
+        ["--dehyphenate"],
+        ["Der Kaiser kam .", "Nur hier ."],
+        ["PAGE XML:", "Metadata 1"],
+    ),
     "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
     "HTML": (
         {"t": HTML},
         [],
         ["Rain & sun", "It rained .", "Then the sun shone .", "Birds sang"],
         ["HTML:", "script 1", "nav 1", "head 1"],
+    ),
+    "HTML by its name and beginning": (
+        {
+            "a.html": "<b>A</b> b",
+            "b": "<!-- c --><div><p>C</p>D</div>",
+            "c": "<html><head><title>x</title><h1>E</h1>Do<wbr>nau<ruby>東<rt>tō</rt></ruby>",
+        },
+        [],
+        ["A b", "C", "D", "E", "Donau 東"],
+        ["head 1", "rt 1"],
+    ),
+    "XHTML in Latin-1": (
+        {"t": b'<?xml version="1.0" encoding="latin1"?><html><p>\xe0 la</p></html>'},
+        [],
+        ["à la"],
+        ["HTML:"],
     ),
     "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
     "wikiextractor": (
@@ -163,6 +269,13 @@ SAMPLES = {
         ["wikiextractor:"],
     ),
     "JSON lines": ({"t": JSON}, [], ["One line .", "Two .", "No stop"], ["JSON lines:"]),
+    "JSON of wikiextractor": (
+        {"t": json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"})},
+        [],
+        ["A & B"],
+        [],
+    ),
+    "Numbered fragment": ({"t": "[1]\nOne."}, [], ["[ 1 ] One ."], []),
     "JSON lines, another key": ({"t": '{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
     "CoNLL-U": ({"t": CONLLU}, [], ["del Sr.", "No"], ["CoNLL-U:"]),
     "lines": (
@@ -266,6 +379,8 @@ REFUSED = {
     "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
     "line 1: multi-byte encodings are": ({"t": '<?xml version="1.0" encoding="gbk"?><a>x</a>'}, []),
     "t: line 2: '[]' is not a JSON object": ({"t": '{"text": ""}\n[]'}, []),
+    "t: is FoLiA; `folia2txt`": ({"t": "<FoLiA xmlns='f'><t>x</t></FoLiA>"}, []),
+    "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
     "t: line 1: no 'text' among the keys (body); --field names": ({"t": '{"body": ""}'}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
     "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
@@ -298,7 +413,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
         (["--language", "greek"], "--language: 'greek' is not the code of a language, such as en"),
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
-        (["--form", "NFX"], "is 'NFX', not one of"),
+        (["--form", "NFX"], "'NFX' is not one of NFC, NFD, NFKC, none"),
         (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),
     ],
 )

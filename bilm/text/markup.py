@@ -1,0 +1,379 @@
+"""Paragraphs of markup: TEI, ALTO, PAGE and other XML, and HTML."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from html.entities import html5
+from html.parser import HTMLParser
+from typing import BinaryIO, NamedTuple
+from xml.parsers import expat
+
+from bilm.errors import DataError
+
+_BLOCK_BYTES = 1 << 16
+_LONGEST_BLOCK = 1 << 20  # characters of an element before it is cut
+
+
+class _Rules(NamedTuple):
+    """What elements mean for the text around them.
+
+    Attributes:
+        left_out: elements whose text is left out.
+        blocks: elements that begin and end paragraphs; None for all that are not `inline`.
+        inline: elements inside a sentence.
+        lines: elements at which a line ends.
+        words: elements that are set off by spaces.
+        sentences: elements inside which all others are inline.
+    """
+
+    left_out: frozenset[str]
+    blocks: frozenset[str] | None
+    inline: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+    sentences: frozenset[str] = frozenset()
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INLINE = _names(
+    "a abbr acronym b bdi bdo big c cite code data del dfn em emph font foreign hi i img ins kbd label lb "
+    "mark milestone name num pb persName placeName q rb ref ruby samp seg small span strike strong sub sup "
+    "term time tt u var w wbr"
+)
+_RULES = {
+    "TEI": _Rules(
+        _names("teiHeader facsimile sourceDoc standOff front back note noteGrp fw figDesc del surplus wit"),
+        _names(
+            "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
+            "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
+            "argument byline label figure u s entry sense castList castItem docTitle titlePart"
+        ),
+        lines=_names("lb pb cb gb milestone addrLine"),
+        words=_names("l w pc gap"),
+    ),
+    "ALTO": _Rules(
+        _names("Description Styles Tags ReadingOrder"),
+        _names("Page TextBlock ComposedBlock"),
+        lines=_names("TextLine"),
+    ),
+    "PAGE XML": _Rules(_names("Metadata ReadingOrder"), _names("Page TextRegion"), lines=_names("TextLine")),
+    "other XML": _Rules(
+        _names("script style teiHeader cesHeader footnote fn"),
+        None,
+        _INLINE,
+        _names("br lb"),
+        _names("w"),
+        _names("s"),
+    ),
+    "HTML": _Rules(
+        _names("script style nav head template noscript svg math select button iframe textarea rp rt rtc"),
+        None,
+        _INLINE | {"s"},
+        _names("br"),
+        _names("img"),
+    ),
+}
+_IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
+# In a TEI ``choice``, what the source has; the editor's reading is taken.
+_CHOICE = _names("sic orig abbr am")
+_HYPHEN = re.compile(r"[-\u2010\u00ac\u2e17]\s*$")
+
+
+class _Blocks:
+    """Paragraphs from the events of a parser of markup.
+
+    Of an apparatus (``app``), the lemma or else the first reading is kept.
+    """
+
+    def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
+        self.done: list[str] = []
+        self._rules, self.left_out = rules, left_out
+        self._text: list[str] = []
+        self._size = 0
+        self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
+        self._has_reading: list[bool] = []  # of each open apparatus
+        self._n_choices = self._n_sentences = 0  # open elements
+
+    def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
+        """Begin an element."""
+        name = name.rpartition(":")[2]
+        if self._skipped:
+            self._depth += name == self._skipped
+            if not (self._skipped == "head" and name not in _IN_HEAD):  # HTML need not close it
+                return
+            self._skipped = ""
+        if self._is_left_out(name):
+            self.left_out[name] += 1
+            self._skipped, self._depth = name, 1
+        elif name in self._rules.lines:
+            is_joined = attributes.get("break") == "no" and not _HYPHEN.search("".join(self._text[-1:]))
+            self.text("" if is_joined else "\n")
+        elif name in self._rules.words:
+            self.text(" ")
+        elif self._is_block(name):
+            self.end_paragraph()
+        if name == "app":
+            self._has_reading.append(False)
+        self._n_choices += name == "choice"
+        self._n_sentences += name in self._rules.sentences
+
+    def _is_left_out(self, name: str) -> bool:
+        if name in ("lem", "rdg") and self._has_reading:
+            had_one, self._has_reading[-1] = self._has_reading[-1], True
+            return had_one
+        return name in self._rules.left_out or (self._n_choices > 0 and name in _CHOICE)
+
+    def _is_block(self, name: str) -> bool:
+        blocks = self._rules.blocks
+        if blocks is not None:
+            return name in blocks
+        return name not in self._rules.inline and not self._n_sentences
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        name = name.rpartition(":")[2]
+        if self._skipped:
+            self._depth -= name == self._skipped
+            if self._depth == 0:
+                self._skipped = ""
+            return
+        if name == "app" and self._has_reading:
+            self._has_reading.pop()
+        self._n_choices -= name == "choice"
+        self._n_sentences -= name in self._rules.sentences
+        if name in self._rules.words:
+            self.text(" ")
+        elif name not in self._rules.lines and self._is_block(name):
+            self.end_paragraph()
+
+    def characters(self, text: str) -> None:
+        """Add what stands between elements."""
+        self.text(text)
+
+    def text(self, text: str) -> None:
+        """Add text to the paragraph."""
+        if not self._skipped:
+            self._text.append(text)
+            self._size += len(text)
+            if self._size > _LONGEST_BLOCK:
+                self.end_paragraph()
+
+    def end_paragraph(self) -> None:
+        """End the paragraph, if it has text."""
+        if text := "".join(self._text).strip():
+            self.done.append(text)
+        self._text, self._size = [], 0
+
+    def taken(self) -> list[str]:
+        """Return the finished paragraphs, each once."""
+        done, self.done = self.done, []
+        return done
+
+
+class _AltoBlocks(_Blocks):
+    """Paragraphs of ALTO, whose words are attributes; the first part of a divided word may give the whole."""
+
+    _is_whole = False  # whether the last word was given by its first part
+
+    def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
+        """Begin an element."""
+        super().start(name, attributes)
+        name, part = name.rpartition(":")[2], attributes.get("SUBS_TYPE")
+        if name == "String":
+            whole = attributes.get("SUBS_CONTENT") if part == "HypPart1" else None
+            if not (part == "HypPart2" and self._is_whole):
+                self.text(f" {whole or attributes.get('CONTENT') or ''}")
+            self._is_whole = whole is not None
+        elif name == "HYP" and not self._is_whole:
+            self.text(attributes.get("CONTENT") or "")
+
+    def characters(self, text: str) -> None:
+        """Leave out what stands between elements."""
+
+
+class _PageBlocks(_Blocks):
+    """Paragraphs of PAGE XML: the first reading of each line, or that of a region whose lines have none."""
+
+    def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
+        super().__init__(rules, left_out)
+        self._open: list[str] = []
+        self._has = {"TextLine": False, "TextRegion": False}  # whether the current one has its text
+
+    def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
+        """Begin an element."""
+        super().start(name, attributes)
+        self._open.append(name.rpartition(":")[2])
+        if self._open[-1] in self._has:
+            self._has[self._open[-1]] = False
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        super().end(name)
+        if self._open.pop() == "TextEquiv" and self._open[-1] in self._has:
+            self._has[self._open[-1]] = self._has["TextRegion"] = True
+
+    def characters(self, text: str) -> None:
+        """Add the text of a line or region."""
+        of = self._open[-3] if self._open[-2:] == ["TextEquiv", "Unicode"] else ""
+        if not self._has.get(of, True):
+            self.text(text)
+
+
+class _AmidText:
+    """Finds the elements that stand somewhere between words of the same element.
+
+    Attributes:
+        names: their names.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.left_out = Counter[str]()
+        self._open: list[bool] = []  # whether text stands directly before each open element
+        self._is_after_text, self._last = False, ""  # the element that has just ended, if text was before it
+
+    def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
+        """Begin an element."""
+        self._open.append(self._is_after_text)
+        self._is_after_text, self._last = False, ""
+
+    def end(self, name: str) -> None:
+        """End an element."""
+        self._last = name.rpartition(":")[2] if self._open.pop() else ""
+        self._is_after_text = False
+
+    def characters(self, text: str) -> None:
+        """See what stands between elements."""
+        if text.strip():
+            self.names |= {self._last} - {""}
+            self._is_after_text, self._last = True, ""
+
+
+_BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
+
+
+def xml_pieces(
+    content: BinaryIO,
+    name: str,
+    encoding: str | None,
+    kind: str,
+    left_out: Counter[str],
+    inline: Iterable[str] = (),
+) -> Iterator[str]:
+    """Yield the paragraphs of XML.
+
+    Args:
+        content: the bytes.
+        name: name of the file in errors.
+        encoding: encoding of the characters; None for what the file declares.
+        kind: `bilm.text.extract.Kind`.
+        left_out: counts the elements that are left out by name.
+        inline: more elements that are inside a sentence.
+
+    Raises:
+        DataError: the XML is malformed; names file and line.
+    """
+    rules = _RULES[kind]
+    blocks = _BLOCKS.get(kind, _Blocks)(rules._replace(inline=rules.inline | {*inline}), left_out)
+    for _ in _parsed_xml(content, name, encoding, blocks):
+        yield from blocks.taken()
+    blocks.end_paragraph()
+    yield from blocks.taken()
+
+
+def names_amid_text(content: BinaryIO, name: str, encoding: str | None) -> set[str]:
+    """Return the names of the elements that stand somewhere between words of the same element.
+
+    Args:
+        content: the bytes of XML.
+        name: name of the file in errors.
+        encoding: encoding of the characters; None for what the file declares.
+
+    Raises:
+        DataError: the XML is malformed; names file and line.
+    """
+    found = _AmidText()
+    for _ in _parsed_xml(content, name, encoding, found):
+        pass
+    return found.names
+
+
+def _parsed_xml(
+    content: BinaryIO, name: str, encoding: str | None, events: _Blocks | _AmidText
+) -> Iterator[None]:
+    """Parse XML, and yield after each block of bytes.
+
+    Raises:
+        DataError: the XML is malformed; names file and line.
+    """
+    parser = expat.ParserCreate(encoding)
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = events.start, events.end
+    parser.CharacterDataHandler = events.characters
+
+    def undefined_entity(entity: str, is_parameter: bool) -> None:
+        """Take the entities of HTML, which older TEI has; its definitions are in other files."""
+        if (text := html5.get(f"{entity};")) is not None:
+            events.characters(text)
+        elif not is_parameter:
+            events.left_out[f"&{entity};"] += 1
+
+    def external_entity(entity: str | None, *_: str | None) -> int:
+        """Read no other file."""
+        if entity is None:  # a DTD
+            parser.ExternalEntityParserCreate(entity).Parse(b"", True)
+        else:
+            events.left_out[f"&{entity};"] += 1
+        return 1
+
+    parser.SkippedEntityHandler, parser.ExternalEntityRefHandler = undefined_entity, external_entity
+    # An undefined entity is an error unless there is a DTD elsewhere.
+    parser.UseForeignDTD(True)
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_ALWAYS)
+    try:
+        while block := content.read(_BLOCK_BYTES):
+            parser.Parse(block)
+            yield
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        problem = expat.ErrorString(error.code)
+        if problem.startswith("not well-formed") and encoding is None:
+            problem += "; or `encoding` gives that of its characters"
+        raise DataError(f"{name}: line {error.lineno}: the XML is malformed ({problem})") from None
+    except (LookupError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{name}: line 1: {error}; convert the XML to UTF-8, also in its first line"
+        ) from None
+
+
+def html_pieces(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
+    """Yield the paragraphs of HTML.
+
+    Args:
+        lines: the lines.
+        left_out: counts the elements that are left out by name.
+    """
+    blocks = _Blocks(_RULES["HTML"], left_out)
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            blocks.start(tag, dict(attrs))
+
+        def handle_endtag(self, tag: str) -> None:
+            blocks.end(tag)
+
+        def handle_data(self, data: str) -> None:
+            blocks.characters(data)
+
+    parser = Parser()
+    for line in lines:
+        parser.feed(line + "\n")
+        yield from blocks.taken()
+    parser.close()
+    blocks.end_paragraph()
+    yield from blocks.taken()
