@@ -91,6 +91,12 @@ def require_flags(**switches: bool | None) -> None:
         _require_kind(name, value, bool | None)
 
 
+def require_paths(**paths: object) -> None:
+    """Raise an `ArgumentError` for the first argument that is neither a path nor None."""
+    for name, value in paths.items():
+        _require_kind(name, value, str | os.PathLike | None)
+
+
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Make a public function check the kinds of its arguments, which are those of its annotations.
 

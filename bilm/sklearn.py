@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bilm.data.batcher import require_sentences
 from bilm.data.packing import Layers, Pooling, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import BackendError, WeightsError
+from bilm.errors import BackendError, DataError, WeightsError
 from bilm.io.messages import os_errors_as
 
 try:
@@ -27,6 +28,21 @@ except ImportError as error:
 def _read(model: str, changed_ns: int) -> ElmoEmbedder:  # noqa: ARG001
     """Read a model once for all clones of a vectorizer, and anew when its file or folder has changed."""
     return ElmoEmbedder.from_model(model)
+
+
+def _column(texts: Any) -> Any:  # noqa: ANN401
+    """Return texts, or those in the one column of a table.
+
+    Raises:
+        DataError: the table has several columns; or `texts` is a string.
+    """
+    if hasattr(texts, "columns"):  # of pandas or polars
+        if len(texts.columns) != 1:
+            raise DataError(f"`texts` is a table of {len(texts.columns)} columns; give one of them")
+        texts = texts.to_numpy()
+    if isinstance(texts, np.ndarray) and texts.ndim == 2 and texts.shape[1] == 1:
+        texts = texts[:, 0]
+    return require_sentences(texts)
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -68,10 +84,11 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Embed texts: float32 (texts, features).
 
         Raises:
-            BilmError: as for `fit`; `texts` is a string; or a text is neither a string nor a list of words.
+            BilmError: as for `fit`; `texts` is a string, or a table of several columns; or a text is neither
+                a string nor a list of words.
         """
         Pooling(self.pooling)
-        require_sentences(texts)
+        texts = _column(texts)
         embedder = self._embedder
         steps = embedder.steps.pipeline
 

@@ -1,6 +1,7 @@
 """Calls with arguments of another kind are refused by the argument's name, not by what they later break."""
 
 import functools
+import io
 import math
 
 import numpy as np
@@ -19,6 +20,10 @@ REFUSED = {
         "`vocab` is .*; it must be of class Vocabulary",
     ),
     "a number in place of a path": (lambda run: bilm.RunDirectory.open(8), "`path` is 8; it must be a path"),
+    "an open file in place of a path": (
+        lambda run: bilm.ElmoEmbedder("options.json", io.BytesIO()),
+        "`weight_file` is <.*; it must be a path",
+    ),
     "no path": (lambda run: bilm.restart(TRAIN, ""), "`save_dir` is ''; it must be a path"),
     "no model": (lambda run: bilm.WordPredictor.from_model(""), "`model` is ''; it must be a path"),
     "no vocabulary": (

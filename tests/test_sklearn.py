@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bilm import ElmoEmbedder
-from bilm.errors import BilmError
+from bilm.errors import BilmError, DataError
 from tests.helpers import FILES, python
 
 pytest.importorskip("sklearn")
@@ -42,6 +42,20 @@ def test_vectors_are_those_of_embedder(layers):
     sentences = [*map(str.split, TEXTS), ["the", "river"], []]
     expected = ElmoEmbedder(*FILES).embed_sentences(sentences, layers=layers, pooling="max")
     np.testing.assert_allclose(found, [vectors.ravel() for vectors in expected], atol=1e-6)
+
+
+def test_table_is_its_only_column():
+    class Table:  # as of pandas and polars
+        def __init__(self, *columns):
+            self.columns = columns
+
+        def to_numpy(self):
+            return np.array([TEXTS] * len(self.columns), object).T
+
+    expected = ElmoVectorizer(WEIGHTS).fit_transform(TEXTS)
+    np.testing.assert_allclose(ElmoVectorizer(WEIGHTS).fit_transform(Table("t")), expected, atol=1e-6)
+    with pytest.raises(DataError, match="`texts` is a table of 2 columns; give one of them"):
+        ElmoVectorizer(WEIGHTS).fit_transform(Table("t", "u"))
 
 
 def test_no_texts_keep_width():

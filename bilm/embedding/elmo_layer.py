@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, infers_shapes, is_outermost, keras
 from bilm.backend.settings import portable
-from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_positive
+from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_paths, require_positive
 from bilm.io import PathLike
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
@@ -36,7 +36,7 @@ class Elmo(keras.layers.Layer):
     ``keras.models.clone_model``, has the biLM's weights and new mixes.
 
     Args:
-        options_file: ``options.json`` of the weights, or its content; alternatively, give `model`.
+        options_file: ``options.json`` of the weights, its content or `Options`; alternatively, give `model`.
         weight_file: weights, as for `ElmoEmbedder`; None for random weights.
         num_output_representations: number of mixes, each with its own weights.
         requires_grad: AllenNLP's name of `trainable`, which it overrides.
@@ -74,7 +74,7 @@ class Elmo(keras.layers.Layer):
 
     def __init__(
         self,
-        options_file: str | Path | Mapping[str, Any] | None = None,
+        options_file: str | Path | Mapping[str, Any] | Options | None = None,
         weight_file: str | Path | None = None,
         num_output_representations: int = 1,
         requires_grad: bool | None = None,
@@ -102,6 +102,8 @@ class Elmo(keras.layers.Layer):
                     f"{name}: is not supported; give options_file and weight_file alone (each distinct word "
                     "of a batch is encoded once)"
                 )
+        is_content = isinstance(options_file, Mapping | Options)
+        require_paths(options_file=None if is_content else options_file, weight_file=weight_file, model=model)
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
         dropout = self.default_dropout if dropout is None else dropout
@@ -112,6 +114,8 @@ class Elmo(keras.layers.Layer):
         if model is not None:
             source = ModelArguments(model).open()
             options = source.options
+        elif isinstance(options_file, Options):
+            options = options_file
         elif isinstance(options_file, Mapping):
             options = Options.from_json({"bidirectional": True} | dict(options_file))
         else:

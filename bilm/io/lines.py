@@ -3,6 +3,7 @@
 import bz2
 import io
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -302,7 +303,7 @@ def lines_of(file: TextFile) -> Iterator[str]:
     Raises:
         DataError: `file` is something else; or, during the iteration, as `read_lines`.
     """
-    if isinstance(file, (str, Path)):
+    if isinstance(file, str | os.PathLike):
         return read_lines(file)
     name = str(getattr(file, "name", "an open file"))
     if isinstance(file, io.TextIOBase):

@@ -75,6 +75,13 @@ class SentenceVectorizer(keras.layers.Layer):
         self.unicode_form = None if unicode_form is None else UnicodeForm(unicode_form)
         self.supports_jit = False
 
+    @property
+    def compute_dtype(self) -> str:
+        """Data type of the input that `keras.Sequential` makes for its first layer."""
+        return "string"
+
+    variable_dtype = compute_dtype  # equal, or Keras would cast
+
     def __call__(self, sentences: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Check the sentences and convert them, see `call`.
 

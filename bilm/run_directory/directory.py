@@ -190,6 +190,8 @@ class RunDirectory:
             WeightsError: the checkpoint does not fit the options.
         """
         which = str(which)
+        if Path(which).parent.resolve() == self.path.resolve():  # a prefix, as results have it
+            which = Path(which).name
         weights = [name.tf1 for name in self.names]
         if which == "latest":
             return self._settled(lambda: self._newest_whole(weights))

@@ -7,7 +7,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, checked
+from bilm.errors import ArgumentError, BilmError, checked, require_paths
 from bilm.io import PathLike
 from bilm.run_directory.files import is_run
 from bilm.weights.distribution import ModelFile, StoredModel, find_distribution, find_weights
@@ -23,6 +23,9 @@ class ModelArguments:
         options_file: options of dumped weights.
         weight_file: dumped weights.
         checkpoint: checkpoint of a run; None for the newest.
+
+    Raises:
+        ArgumentError: one that is a path is something else.
     """
 
     model: PathLike | None = None
@@ -30,6 +33,9 @@ class ModelArguments:
     options_file: PathLike | None = None
     weight_file: PathLike | None = None
     checkpoint: str | int | None = None
+
+    def __post_init__(self) -> None:
+        require_paths(**{name: value for name, value in vars(self).items() if name != "checkpoint"})
 
     @property
     def inputs(self) -> list[PathLike | None]:

@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import functools
 import math
+import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -73,7 +75,8 @@ class Training:
         if request.settings.dry_run:
             needed = estimate(trainer, state.plan, state.n_done, self._batches, reporter)
             return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=needed)
-        ending = Ending(self)
+        interrupt = _Interrupt()
+        ending = Ending(self, interrupt)
         checkpoints = Checkpoints(self, ending)
         if self.log is not None and ending.outcome is None:
             record_call(run.path, request.command, state.step, trainer.seed, trainer.options.to_json())
@@ -83,7 +86,8 @@ class Training:
                 )
         reporter.begin(state.plan)
         try:
-            outcome = self._loop(checkpoints, ending)
+            with interrupt:
+                outcome = self._loop(checkpoints, ending)
         except tf.errors.OpError as error:
             if worker.n_workers == 1 or messages.is_out_of_memory(error):
                 raise
@@ -221,6 +225,34 @@ class Records:
         training.request.reporter.step(report)
 
 
+class _Interrupt:
+    """Context manager that holds back a KeyboardInterrupt until the step is done, and a second one not.
+
+    In the main thread, where nothing else handles SIGINT, as in a notebook.
+
+    Attributes:
+        is_due: true if there was one; it is raised at the end.
+    """
+
+    is_due = _listens = False
+
+    def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._listens = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._listens:
+            signal.signal(signal.SIGINT, self._hold_back)
+
+    def _hold_back(self, *_: object) -> None:
+        self.is_due = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def __exit__(self, *error: object) -> None:
+        if self._listens:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.is_due:
+            raise KeyboardInterrupt
+
+
 class Ending:
     """Decides when the call ends: at its last step, without gain, on request, or as its time is nearly over.
 
@@ -228,8 +260,8 @@ class Ending:
         reason: reason of this worker to stop, or None.
     """
 
-    def __init__(self, training: Training) -> None:
-        self._training = training
+    def __init__(self, training: Training, interrupt: _Interrupt) -> None:
+        self._training, self._interrupt = training, interrupt
         self._is_stopping = False
         self.reason: str | None = None
         self._last_question: float | None = None  # the first step, which is compiled, does not count
@@ -243,7 +275,7 @@ class Ending:
         now, request = time.monotonic(), self._training.request
         self._longest_pause = max(self._longest_pause, now - (self._last_question or now))
         self._last_question = now
-        if request.should_stop():
+        if request.should_stop() or self._interrupt.is_due:
             self.reason = self.reason or "was asked to"
         if now + self._longest_pause >= request.until:
             self.reason = self.reason or "the time allowed by `max_time` is nearly over"

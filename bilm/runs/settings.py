@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import numpy as np
+
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options, recipes
@@ -309,6 +311,7 @@ class Request:
     ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
+        arguments = _of_python(arguments) | {"settings": _of_python(arguments["settings"])}
         typed = {**arguments, **arguments["settings"]}
         for name in ("settings", "ray", "reporter", "should_stop"):
             typed.pop(name, None)
@@ -357,6 +360,11 @@ class Request:
         if not values["heldout_prefix"]:
             del values["heldout_prefix"], values["eval_every"]
         return values
+
+
+def _of_python(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with numbers of Python in place of NumPy's."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
 
 def _written(value: object) -> str:

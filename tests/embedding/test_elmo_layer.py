@@ -39,6 +39,11 @@ def test_vectorizer_equals_batch_to_ids():
     assert short.numpy().tolist() == [[[259, 98, 99, 100, 260], [259, 98, 260, 261, 261]]]
 
 
+def test_vectorizer_begins_a_sequential_model(files):
+    model = keras.Sequential([SentenceVectorizer(), Elmo(*files)])
+    assert model(tf.constant(["Time flies", "Hello"])).shape[:2] == (2, 2)
+
+
 def test_vectorizer_splits_as_python():
     texts = [f"{c}the{c}{c}naïve{c}" for c in WHITE_SPACE] + ["", " ", "a\0b\ufeff\u200bc", WHITE_SPACE]
     found = SentenceVectorizer()(tf.constant(texts))
@@ -351,8 +356,9 @@ def test_allennlp_names_work_on_tensorflow(files, caplog):
         ({"trainable": 0}, "`trainable` is 0; it must be True or False"),
         ({"keep_sentence_boundaries": "no"}, "`keep_sentence_boundaries` is 'no'"),
         ({"do_layer_norm": "no"}, "`do_layer_norm` is 'no'"),
+        ({"weight_file": 3}, "`weight_file` is 3; it must be a path"),
     ],
-    ids=["layers", "mixes", "dropout", "gradient", "trainable", "boundaries", "norm"],
+    ids=["layers", "mixes", "dropout", "gradient", "trainable", "boundaries", "norm", "weights"],
 )
 def test_wrong_arguments_are_refused(arguments, message):
     for kind in (Elmo, bilm.allennlp.Elmo):

@@ -1,10 +1,12 @@
 """Training from Python, without the command line, and as scripts of bilm-tf call it."""
 
 import inspect
+import itertools
 import json
 import os
 import random
 import shutil
+import signal
 import time
 import types
 from pathlib import Path
@@ -196,6 +198,24 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     assert states() == before and not (tmp_path / "other").exists()
     assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+
+
+def test_keyboard_interrupt_saves_the_step(tmp_path):
+    asked = itertools.count(1)
+
+    def interrupt():
+        if next(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    numbers = {"max_steps": np.int64(3), "seed": np.uint8(1), "learning_rate": np.float32(0.5)}
+    call = {"options": OPTIONS, **numbers, "should_stop": interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+    assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
+    assert read_arguments(tmp_path / "run" / "run.toml")["options"]["learning_rate"] == 0.5
 
 
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
