@@ -45,6 +45,7 @@ _ABBREVIATIONS = {
 }
 _ABBREVIATIONS["nb"] = _ABBREVIATIONS["nn"] = _ABBREVIATIONS["no"]
 _ABBREVIATIONS["de"] |= {str(number) for number in range(1, 32)}  # ordinals, as in dates
+_TAIL = 40  # characters of a sentence, among which the last word is
 _LAST_WORD = re.compile(r"(?<!\w)(\w+)\.[^\S\u2029]*$")
 
 
@@ -65,6 +66,6 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
             joined[-1] += sentence
         else:
             joined.append(sentence)
-        last = _LAST_WORD.search(sentence)
+        last = _LAST_WORD.search(sentence[-_TAIL:])
         is_open = last is not None and (last[1] in known or (len(last[1]) == 1 and last[1].isupper()))
     return joined

@@ -42,6 +42,7 @@ _READ_AS = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
 }
+_OF_WINDOWS = ("cp1252", "cp1254")
 
 
 class Kind(enum.StrEnum):
@@ -168,21 +169,27 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
     elif encoding is not None:
-        encoding = (
-            "utf-8" if _is_utf8(path, encoding) else _READ_AS.get(codecs.lookup(encoding).name, encoding)
-        )
+        encoding = "utf-8" if _is_utf8(path, encoding) else _read_as(encoding)
     text = head.decode(encoding or "utf-8", "replace")
     kind = _kind(text, name)
     declared = _DECLARED.search(text)
-    if (declared or mark) and kind in _XML:
-        encoding = None
-    elif declared and kind is Kind.HTML and encoding is None and is_encoding(declared[1]):
-        encoding = _READ_AS.get(codecs.lookup(declared[1]).name, declared[1])
+    named = _read_as(declared[1]) if declared and is_encoding(declared[1]) else None
+    if kind in _XML and (
+        declared or mark
+    ):  # its parser reads the declaration, and no other multi-byte encoding
+        encoding = named if named in _OF_WINDOWS else None
+    elif kind is Kind.HTML and encoding is None:
+        encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     lines = text.splitlines()
     is_table = kind is Kind.PLAIN and 2 * sum("\t" in line.strip() for line in lines) > len(lines)
     return Source(path, kind, encoding, path.stat().st_size, is_table)
+
+
+def _read_as(encoding: str) -> str:
+    """Return the encoding that is read where another is named."""
+    return _READ_AS.get(codecs.lookup(encoding).name, encoding)
 
 
 def _is_utf8(path: Path, encoding: str) -> bool:

@@ -5,7 +5,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Annotated, NamedTuple
 
 from icu4py import icu_version
@@ -41,8 +41,8 @@ _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])
 # Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
 _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
 # Marks that ICU leaves on the wrong side: directly before a sentence, or after a space at its beginning.
-_OPENING = re.compile(r"[(\[{“‘„‚«‹「『《〈【〔（［｛]+$")
-_CLOSING = re.compile(r"[\"'”’»›]+(?=\s)[^\S\u2029]*\u2029?")
+_OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", "\"'”’»›"
+_CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
@@ -255,28 +255,27 @@ def _without_invisible(text: str, removed: Counter[str] | None) -> str:
 
 def _with_their_marks(sentences: Iterable[str]) -> list[str]:
     """Move quotation marks and brackets that open a sentence, or close one after a space, into it."""
-    moved: list[str] = []
+    moved = [""]
     for sentence in sentences:
-        if moved and (opening := _OPENING.search(moved[-1])):
-            moved[-1] = moved[-1][: opening.start()]
-            sentence = opening[0] + sentence
-        elif moved and moved[-1][-1:] != PARAGRAPH and (closing := _CLOSING.match(sentence)):
-            moved[-1] += closing[0]
-            sentence = sentence[closing.end() :]
+        last = moved[-1]
+        if last[-1:] in _OPENING and last:
+            moved[-1] = last.rstrip(_OPENING)
+            sentence = last[len(moved[-1]) :] + sentence
+        elif sentence[0] in _CLOSING and last[-1:] not in ("", PARAGRAPH):
+            if closing := _CLOSING_MARKS.match(sentence):
+                moved[-1] += closing[0]
+                sentence = sentence[closing.end() :]
         if sentence:
             moved.append(sentence)
-    return moved
+    return moved[1:]
 
 
-def _words(text: str, language: str) -> Iterator[str]:
-    """Yield words, and what is between them; private characters and subscripts are letters."""
+def _words(text: str, language: str) -> Iterable[str]:
+    """Return words, and what is between them; private characters and subscripts are letters."""
     if _LETTER.search(text) is None:
-        yield from WordBreaker(text, language)
-        return
-    end = 0
-    for word in WordBreaker(_LETTER.sub("a", text), language):
-        start, end = end, end + len(word)
-        yield text[start:end]
+        return WordBreaker(text, language)
+    words = [*WordBreaker(_LETTER.sub("a", text), language)]
+    return [text[end - len(word) : end] for word, end in zip(words, accumulate(map(len, words)), strict=True)]
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:

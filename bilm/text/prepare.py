@@ -136,8 +136,8 @@ def prepare(
 ) -> Preparation:
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
-    Files are recognised by their content: plain text, TEI and other XML, HTML, JSON lines, CoNLL-U and the
-    output of wikiextractor. Memory does not grow with the text, except for the vocabulary.
+    Files are recognised by their content: plain text, TEI, ALTO, PAGE and other XML, HTML, JSON lines,
+    CoNLL-U and the output of wikiextractor. Memory does not grow with the text, except for the vocabulary.
 
     Args:
         texts: files, directories with all below them, or globs; ``-`` for standard input.

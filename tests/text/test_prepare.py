@@ -230,6 +230,12 @@ SAMPLES = {
         [],
     ),
     "XML in another encoding": ({"t.xml": b"<a>\xe9t\xe9</a>"}, ["--encoding", "latin-1"], ["été"], []),
+    "XML of Windows": (
+        {"t": b"<?xml version='1.0' encoding='iso-8859-1'?><a>\x93\xe9\x94</a>"},
+        [],
+        ["“ é ”"],
+        [],
+    ),
     "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
     "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Ende"], ["ALTO:"]),
     "PAGE XML": (

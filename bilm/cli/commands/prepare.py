@@ -55,9 +55,9 @@ _READ_AS = {
 def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
-    TEXTS are files, directories with all below them, or globs (- for stdin): plain text, TEI and other XML,
-    HTML, JSON lines, CoNLL-U and the output of wikiextractor, recognised by their content. Sentences and
-    words are found by Unicode's rules, in any language.
+    TEXTS are files, directories with all below them, or globs (- for stdin): plain text, TEI, ALTO,
+    PAGE and other XML, HTML, JSON lines, CoNLL-U and the output of wikiextractor, recognised by their
+    content. Sentences and words are found by Unicode's rules, in any language.
 
     OUT is a directory with `train/`, `heldout.txt` and `vocab.txt` for `bilm train`, and `text.json`, the
     steps from text to sentences.
