@@ -43,6 +43,9 @@ _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
 # Marks that ICU leaves on the wrong side: directly before a sentence, or after a space at its beginning.
 _OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", "\"'”’»›"
 _CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
+# Languages whose editions begin sentences with small letters, before which ICU sees abbreviations.
+_SMALL_LETTERS = ("cop", "got", "grc")
+_FULL_STOP = re.compile(r"(?<=\w\w\.) +(?=\w)")
 # Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
 _RULES_OF = {"grc": "el"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
@@ -179,10 +182,13 @@ class TextPipeline:
             if "\n" in text:
                 text = self._dehyphenated(_UNSPACED_LINE_END.sub("", text), removed)
             text = _LINE_ENDS.sub(" ", text)
-            language = Locale(self.language).language
-            language = _RULES_OF.get(language, language)
+            code = Locale(self.language).language
+            language = _RULES_OF.get(code, code)
             if split is Split.SENTENCES:
-                pieces = join_at_abbreviations(_with_their_marks(SentenceBreaker(text, language)), language)
+                pieces = _with_their_marks(SentenceBreaker(text, language))
+                if code in _SMALL_LETTERS:
+                    pieces = [*chain.from_iterable(map(_FULL_STOP.split, pieces))]
+                pieces = join_at_abbreviations(pieces, language)
             else:
                 pieces = text.split(PARAGRAPH)
             # The line end is a word of its own, so one call finds the words of all sentences.

@@ -103,6 +103,12 @@ SAMPLES = {
         ["„ Komm . “", "» Geh . «", "Sie ging ."],
         [],
     ),
+    "Ancient Greek in small letters": (
+        {"t": "ἦλθεν ὁ ξένος. ὁ δὲ ἔφη· τί ἐστι; οὐδέν."},
+        ["--language", "grc"],
+        ["ἦλθεν ὁ ξένος .", "ὁ δὲ ἔφη · τί ἐστι ;", "οὐδέν ."],
+        [],
+    ),
     "Private characters and subscripts": (
         {"t": "d\ue8bfuant lú₂-x² \uf158."},
         [],
