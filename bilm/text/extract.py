@@ -66,6 +66,10 @@ _ROOTS = {  # elements
     "alto": Kind.ALTO,
     "PcGts": Kind.PAGE,
 }
+_REFUSED = {  # elements
+    "FoLiA": "FoLiA; `folia2txt` of FoLiA-tools makes text of it",
+    "mets": "METS, a list of the files of a digitised text; give the files that hold the text",
+}
 
 
 @dataclass(eq=False)
@@ -231,8 +235,8 @@ def _kind(head: str, name: str) -> Kind:
         root = re.search(
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![A-Z]+[^>]*>", "", head)
         )
-        if root and root[1] == "FoLiA":
-            raise DataError(f"{name}: is FoLiA; `folia2txt` of FoLiA-tools makes text of it")
+        if root and root[1] in _REFUSED:
+            raise DataError(f"{name}: is {_REFUSED[root[1]]}")
         return _ROOTS.get(root[1], Kind.XML) if root else Kind.XML
     has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):

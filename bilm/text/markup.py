@@ -195,31 +195,40 @@ class _AltoBlocks(_Blocks):
 
 
 class _PageBlocks(_Blocks):
-    """Paragraphs of PAGE XML: the first reading of each line, or that of a region whose lines have none."""
+    """Paragraphs of PAGE XML: the reading of each line with the least index, or that of a region without."""
 
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         super().__init__(rules, left_out)
         self._open: list[str] = []
-        self._has = {"TextLine": False, "TextRegion": False}  # whether the current one has its text
+        self._readings: list[dict[int, str]] = [{}]  # of each open line and region, by index
+        self._index = 0  # of the open reading
+        self._has_lines = False
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
         super().start(name, attributes)
         self._open.append(name.rpartition(":")[2])
-        if self._open[-1] in self._has:
-            self._has[self._open[-1]] = False
+        if self._open[-1] in _OF_PAGE:
+            self._readings.append({})
+            self._has_lines = self._has_lines and self._open[-1] == "TextLine"
+        elif self._open[-1] == "TextEquiv":
+            index = attributes.get("index") or ""
+            self._index = int(index) if index.isdecimal() else len(self._readings[-1])
 
     def end(self, name: str) -> None:
         """End an element."""
+        if (closed := self._open.pop()) in _OF_PAGE:
+            readings = self._readings.pop()
+            if readings and not (closed == "TextRegion" and self._has_lines):
+                self.text(readings[min(readings)])
+                self._has_lines = True
         super().end(name)
-        if self._open.pop() == "TextEquiv" and self._open[-1] in self._has:
-            self._has[self._open[-1]] = self._has["TextRegion"] = True
 
     def characters(self, text: str) -> None:
-        """Add the text of a line or region."""
-        of = self._open[-3] if self._open[-2:] == ["TextEquiv", "Unicode"] else ""
-        if not self._has.get(of, True):
-            self.text(text)
+        """Add to a reading of a line or region."""
+        if self._open[-2:] == ["TextEquiv", "Unicode"] and self._open[-3] in _OF_PAGE:
+            readings = self._readings[-1]
+            readings[self._index] = readings.get(self._index, "") + text
 
 
 class _AmidText:
@@ -252,6 +261,7 @@ class _AmidText:
             self._is_after_text, self._last = True, ""
 
 
+_OF_PAGE = ("TextLine", "TextRegion")
 _BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
 
 

@@ -32,7 +32,7 @@ _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 # Scripts without spaces between words, where a line end is none either.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
-_DIVIDED = re.compile(r"(?<=[^\s\d-])[-\u2010\u00ac\u2e17][ \t]*\n[\n\t ]*(?=([^\W\d_]))")
+_DIVIDED = re.compile(r"(?<=[^\s\d-])[-\u2010\u00ac\u2e17][ \t]*\n[\n\t ]*(?!(?:und|oder)\b)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")

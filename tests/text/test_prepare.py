@@ -47,8 +47,10 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
 <Metadata><Creator>Transkribus</Creator></Metadata><Page><TextRegion>
 <TextLine><Word><TextEquiv><Unicode>Der</Unicode></TextEquiv></Word>
-<TextEquiv><Unicode>Der Kai¬</Unicode></TextEquiv><TextEquiv><Unicode>Dcr</Unicode></TextEquiv></TextLine>
-<TextLine><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv></TextLine>
+<TextEquiv index="1"><Unicode>Dcr</Unicode></TextEquiv>
+<TextEquiv index="0"><Unicode>Der Kai¬</Unicode></TextEquiv></TextLine>
+<TextLine><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv>
+<TextEquiv><Unicode>scr</Unicode></TextEquiv></TextLine>
 <TextEquiv><Unicode>Der Kai¬
 ser kam.</Unicode></TextEquiv></TextRegion>
 <TextRegion><TextEquiv><Unicode>Nur
@@ -160,9 +162,9 @@ SAMPLES = {
     ),
     "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
     "Divided words": (
-        {"t": "The con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\nthe end."},
+        {"t": "Ein-\nund the con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\nthe end."},
         ["--dehyphenate"],
-        ["The constitution of Vig -", "olo , Anglo - Saxon 19 - 20 - the end ."],
+        ["Ein - und the constitution of Vig -", "olo , Anglo - Saxon 19 - 20 - the end ."],
         ["hyphens at line ends 2"],
     ),
     "Table": (
@@ -391,6 +393,7 @@ REFUSED = {
     "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
     "line 1: multi-byte encodings are": ({"t": '<?xml version="1.0" encoding="gbk"?><a>x</a>'}, []),
     "t: line 2: '[]' is not a JSON object": ({"t": '{"text": ""}\n[]'}, []),
+    "t: is METS, a list of the files": ({"t": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>"}, []),
     "t: is FoLiA; `folia2txt`": ({"t": "<FoLiA xmlns='f'><t>x</t></FoLiA>"}, []),
     "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
     "t: line 1: no 'text' among the keys (body); --field names": ({"t": '{"body": ""}'}, []),
