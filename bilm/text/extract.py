@@ -178,10 +178,8 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     kind = _kind(text, name)
     declared = _DECLARED.search(text)
     named = _read_as(declared[1]) if declared and is_encoding(declared[1]) else None
-    if kind in _XML and (
-        declared or mark
-    ):  # its parser reads the declaration, and no other multi-byte encoding
-        encoding = named if named in _OF_WINDOWS else None
+    if kind in _XML and (declared or mark):  # which its parser reads
+        encoding = named if named in _OF_WINDOWS and not mark else None
     elif kind is Kind.HTML and encoding is None:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
