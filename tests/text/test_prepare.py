@@ -42,7 +42,8 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 <String CONTENT="Kai" SUBS_TYPE="HypPart1" SUBS_CONTENT="Kaiser"/><HYP CONTENT="-"/></TextLine>
 <TextLine><String CONTENT="ser" SUBS_TYPE="HypPart2" SUBS_CONTENT="Kaiser"/><SP/>
 <String CONTENT="kam"/><SP/><String CONTENT="heim"/><HYP CONTENT="-"/></TextLine>
-<TextLine><String CONTENT="lich."/></TextLine></TextBlock>
+<TextLine><String CONTENT="lich."/><String CONTENT="Mit" SUBS_TYPE="HypPart1"/><HYP CONTENT="-"/></TextLine>
+<TextLine><String CONTENT="glied" SUBS_TYPE="HypPart2"/></TextLine></TextBlock>
 <TextBlock><TextLine><String CONTENT="Ende"/></TextLine></TextBlock></Page></Layout></alto>"""
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
 <Metadata><Creator>Transkribus</Creator></Metadata><Page><TextRegion>
@@ -186,9 +187,9 @@ SAMPLES = {
         ["words divided at the ends of lines: 1; --dehyphenate"],
     ),
     "Divided words in TEI": (
-        {"t": "<TEI><text>con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>"},
+        {"t": "<TEI><text>&Eacute; con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>"},
         ["--dehyphenate"],
-        ["constitutio 公园"],
+        ["É constitutio 公园"],
         [],
     ),
     "Latin-1 and UTF-8": (
@@ -225,16 +226,16 @@ SAMPLES = {
     "XML of words": (
         {
             "t": "<?xml version='1.0'?><b><teiHeader>x</teiHeader><s><w>I</w><w>do</w><c>. </c></s>"
-            "<s><k>A</k><k>b</k></s></b>"
+            "<s><k>A</k><k>b</k></s><k>C</k><k>D</k></b>"
         },
         [],
-        ["I do .", "Ab"],
+        ["I do .", "Ab", "C", "D"],
         ["teiHeader 1"],
     ),
     "XML with elements amid text": (
-        {"t.xml": "<b><v>In <k>the</k> end</v><v><k>All</k> ends</v><v>x</v></b>"},
+        {"t.xml": "<b><v>In <k>the</k> end</v><v><k>All</k> ends</v><v>x <n><m>Y</m> z</n></v></b>"},
         [],
-        ["In the end", "All ends", "x"],
+        ["In the end", "All ends", "x", "Y", "z"],
         [],
     ),
     "XML in another encoding": ({"t.xml": b"<a>\xe9t\xe9</a>"}, ["--encoding", "latin-1"], ["été"], []),
@@ -245,7 +246,7 @@ SAMPLES = {
         [],
     ),
     "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
-    "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Ende"], ["ALTO:"]),
+    "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Mitglied", "Ende"], ["ALTO:"]),
     "PAGE XML": (
         {"t": PAGE},
         ["--dehyphenate"],
