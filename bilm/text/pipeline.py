@@ -41,7 +41,7 @@ _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])
 # Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
 _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
 # Marks that ICU leaves on the wrong side: directly before a sentence, or after a space at its beginning.
-_OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", "\"'”’»›"
+_OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", '"”’»›'
 _CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
 # Languages whose editions begin sentences with small letters, before which ICU sees abbreviations.
 _SMALL_LETTERS = ("cop", "got", "grc")
@@ -50,11 +50,11 @@ _FULL_STOP = re.compile(r"(?<=\w\w\.) +(?=\w)")
 _RULES_OF = {"grc": "el"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 # Ends of sentences that no language sees as abbreviations.
-_SENTENCE_END = re.compile(r"((?<=\w{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
+_SENTENCE_END = re.compile(r"((?<=[^\s.]{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
 _PART_OF_LINE = re.compile(
-    rf".{{{_LONG_PARAGRAPH}}}.*?(?:(?:(?<=\w{{5}})\.|[!?…।؟۔])[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
+    rf".{{{_LONG_PARAGRAPH}}}.*?(?:(?:(?<=[^\s.]{{5}})\.|[!?…।؟۔])[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
     re.DOTALL,
 )
 
@@ -268,7 +268,8 @@ def _with_their_marks(sentences: Iterable[str]) -> list[str]:
             moved[-1] = last.rstrip(_OPENING)
             sentence = last[len(moved[-1]) :] + sentence
         elif sentence[0] in _CLOSING and last[-1:] not in ("", PARAGRAPH):
-            if closing := _CLOSING_MARKS.match(sentence):
+            closing = _CLOSING_MARKS.match(sentence)
+            if closing and (sentence[0] != '"' or last.count('"') % 2):
                 moved[-1] += closing[0]
                 sentence = sentence[closing.end() :]
         if sentence:

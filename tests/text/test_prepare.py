@@ -95,9 +95,9 @@ SAMPLES = {
         [],
     ),
     "Quotation marks in French": (
-        {"t": "« Venez. » Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici."},
+        {"t": '« Venez. » " Oui. " Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici.'},
         ["--language", "fr"],
-        ["« Venez . »", "Il part .", "« Oui . »", "« Non . »", "[ 1 ] Fin .", "[ 2 ] Ici ."],
+        ["« Venez . »", '" Oui . "', "Il part .", "« Oui . »", "« Non . »", "[ 1 ] Fin .", "[ 2 ] Ici ."],
         [],
     ),
     "Quotation marks in German": (
