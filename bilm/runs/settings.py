@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-import numpy as np
-
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, json_objects
 from bilm.options import Options, recipes
@@ -364,7 +362,10 @@ class Request:
 
 def _of_python(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with numbers of Python in place of NumPy's."""
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    return {
+        name: value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        for name, value in values.items()
+    }
 
 
 def _written(value: object) -> str:

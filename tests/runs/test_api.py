@@ -210,9 +210,13 @@ def test_keyboard_interrupt_saves_the_step(tmp_path):
 
     numbers = {"max_steps": np.int64(3), "seed": np.uint8(1), "learning_rate": np.float32(0.5)}
     call = {"options": OPTIONS, **numbers, "should_stop": interrupt}
-    with pytest.raises(KeyboardInterrupt):
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
     assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
     assert read_arguments(tmp_path / "run" / "run.toml")["options"]["learning_rate"] == 0.5
