@@ -72,12 +72,14 @@ def _unicode_form(text: str) -> UnicodeForm | None:
     """Parse the name of a normal form.
 
     Raises:
-        OptionsError: it is none.
+        OptionsError: there is no such form.
     """
-    known = {form.lower(): form for form in _FORMS}
-    if (form := known.get(text.lower())) is None:
+    form = text.upper()
+    if form == "NONE":
+        return None
+    if form not in UnicodeForm.values():
         raise OptionsError(f"{text!r:.80} is not one of {', '.join(_FORMS)}")
-    return None if form == "none" else UnicodeForm(form)
+    return UnicodeForm(form)
 
 
 UNICODE_FORM = Parsed("|".join(_FORMS), _unicode_form)

@@ -24,6 +24,11 @@ def first_lines(files: Sequence[PathLike]) -> list[str]:
     return [*islice(chain.from_iterable(islice(read_lines(file), n_of_file) for file in files), _N_LINES)]
 
 
+def most_have_tabs(lines: Sequence[str]) -> bool:
+    """Return whether most lines have tabs, as in a table."""
+    return 2 * sum("\t" in line for line in lines) > len(lines)
+
+
 def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     """Yield a message, with a remedy, for each way in which lines are not one sentence of words each.
 
@@ -42,7 +47,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
         len(word) > 1 and word[-1] not in _INSIDE_WORDS and unicodedata.category(word[-1])[0] == "P"
         for word in words
     )
-    if 2 * sum("\t" in line for line in lines) > len(lines):
+    if most_have_tabs(lines):
         yield "most lines have tabs, as in tables and CoNLL files; put the words of a sentence on one line"
     elif n_attached > 0.05 * len(words):
         yield (

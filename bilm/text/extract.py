@@ -18,6 +18,7 @@ from bilm.io import foreign, messages
 from bilm.io.lines import decompressed
 from bilm.io.shards import name_of
 from bilm.text import markup
+from bilm.text.doubts import most_have_tabs
 from bilm.text.pipeline import paragraphs
 from bilm.text.settings import Split, is_encoding
 
@@ -184,8 +185,7 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
-    lines = text.splitlines()
-    is_table = kind is Kind.PLAIN and 2 * sum("\t" in line.strip() for line in lines) > len(lines)
+    is_table = kind is Kind.PLAIN and most_have_tabs([*map(str.strip, text.splitlines())])
     return Source(path, kind, encoding, path.stat().st_size, is_table)
 
 

@@ -9,6 +9,7 @@ from typing import BinaryIO, NamedTuple
 from xml.parsers import expat
 
 from bilm.errors import DataError
+from bilm.text.pipeline import HYPHENS
 
 _BLOCK_BYTES = 1 << 16
 _LONGEST_BLOCK = 1 << 20  # characters of an element before it is cut
@@ -79,7 +80,7 @@ _RULES = {
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
 # In a TEI ``choice``, what the source has; the editor's reading is taken.
 _CHOICE = _names("sic orig abbr am")
-_HYPHEN = re.compile(r"[-\u2010\u00ac\u2e17]\s*$")
+_HYPHEN = re.compile(rf"[{HYPHENS}]\s*$")
 
 
 class _Blocks:

@@ -30,13 +30,15 @@ VERSION = 1
 PARAGRAPH = "\u2029"  # Unicode's paragraph separator; the sentence breaker ends a sentence at it
 _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 # Scripts without spaces between words, where a line end is none either.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+_SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # where zero-width spaces separate words
+_UNSPACED = _SOUTH_EAST + "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
-_DIVIDED = re.compile(r"(?<=[^\s\d-])[-\u2010\u00ac\u2e17][ \t]*\n[\n\t ]*(?!(?:und|oder)\b)(?=([^\W\d_]))")
+HYPHENS = "-\u2010\u00ac\u2e17"
+"""Hyphens of divided words, as in a set of a regular expression: also those of OCR and of Fraktur."""
+_DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:und|oder)\b)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
-_SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # where zero-width spaces separate words
 _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])")
 # Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
 _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
@@ -200,12 +202,12 @@ class TextPipeline:
 
         The hyphen stays before a capital, as in ``Goethe-\nStraße``.
         """
-        divided = [match for match in _DIVIDED.finditer(text) if not match[1].isupper()]
-        if removed is not None and divided:
-            removed[DIVIDED] += len(divided)
-        for match in reversed(divided if self.dehyphenate else []):
-            text = text[: match.start()] + text[match.end() :]
-        return text
+        if removed is not None:
+            n_divided = sum(not match[1].isupper() for match in _DIVIDED.finditer(text))
+            removed.update({DIVIDED: n_divided} if n_divided else {})
+        if not self.dehyphenate:
+            return text
+        return _DIVIDED.sub(lambda match: match[0] if match[1].isupper() else "", text)
 
 
 class ModelSteps(NamedTuple):
