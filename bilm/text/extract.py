@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24  # characters
 _MOST_NUL = 0.05
 _BYTE_ORDER_MARKS = {  # the first that fits
-    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -179,8 +179,8 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     kind = _kind(text, name)
     declared = _DECLARED.search(text)
     named = _read_as(declared[1]) if declared and is_encoding(declared[1]) else None
-    if kind in _XML and (declared or mark):  # which its parser reads
-        encoding = named if named in _OF_WINDOWS and not mark else None
+    if kind in _XML and declared and not mark:  # which its parser reads
+        encoding = named if named in _OF_WINDOWS else None
     elif kind is Kind.HTML and encoding is None:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):

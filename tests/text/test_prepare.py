@@ -245,6 +245,18 @@ SAMPLES = {
         ["“ é ”"],
         [],
     ),
+    "XML whose mark decides": (
+        {"t": b"\xef\xbb\xbf<?xml version='1.0' encoding='iso-8859-1'?><a>\xc3\xa9t\xc3\xa9</a>"},
+        [],
+        ["été"],
+        [],
+    ),
+    "XML in UTF-16": (
+        {"t": "<?xml version='1.0' encoding='utf-16'?><a>été</a>".encode("utf-16")},
+        [],
+        ["été"],
+        [],
+    ),
     "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
     "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Mitglied", "Ende"], ["ALTO:"]),
     "PAGE XML": (
