@@ -36,10 +36,11 @@ def local_ray():
 def workers(name):
     """The processes of a name that this process, or one of its own, has started."""
     said = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    processes = [line.split(maxsplit=2) for line in said.splitlines()[1:]]
-    ours, found = {os.getpid()}, set()
-    for pid, parent, arguments in sorted(processes, key=lambda process: int(process[0])):
-        if int(parent) in ours:
-            ours.add(int(pid))
-            found |= {int(pid)} if name in arguments else set()
-    return found
+    children = {}
+    for line in said.splitlines()[1:]:
+        pid, parent, arguments = line.split(maxsplit=2)
+        children.setdefault(int(parent), []).append((int(pid), arguments))
+    ours = [(os.getpid(), "")]
+    for pid, _ in ours:  # grows: a child may have a smaller number than its parent, after the numbers wrap
+        ours += children.get(pid, [])
+    return {pid for pid, arguments in ours if name in arguments}
