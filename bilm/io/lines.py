@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
 from bilm.io import PathLike, foreign, shards
-from bilm.io.run_files import part_of_a_run
+from bilm.io.run_files import own_output
 
 _BUFFER_BYTES = 1 << 20
 _MAGIC_BYTES = 10  # enough for all formats
@@ -48,7 +48,7 @@ def _named_failures(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise DataError(f"{name}: reading it needs a package: pip install {error.name}") from error
     except OSError as error:
-        run = part_of_a_run(name)
+        run = own_output(name)
         raise DataError(f"{name}: {f'is {run}' if run else error.strerror or error}") from error
     except MemoryError as error:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error

@@ -1,4 +1,4 @@
-"""Names of the files of a run, of bilm or bilm-tf."""
+"""Names of the files of a run, of bilm or bilm-tf, and of a corpus."""
 
 import os
 import re
@@ -14,6 +14,8 @@ VOCABULARY_FILE = "vocab.txt"
 DIGEST_FILE = "vocab.txt.sha256"
 TEXT_FILE = "text.json"
 """Steps from raw text to sentences, as `bilm prepare` wrote them."""
+TRAIN_DIRECTORY = "train"
+"""Files of text to train on, in a corpus."""
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 ARGUMENTS_FILE = "run.toml"
@@ -47,12 +49,15 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
-def part_of_a_run(path: str | Path) -> str | None:
-    """Describe a run directory, or the prefix of a checkpoint, and how to give it; None for other paths."""
+def own_output(path: str | Path) -> str | None:
+    """Describe a run directory, the prefix of a checkpoint or a corpus, and how to give it; else None."""
     directory, name = os.path.split(path)
     step = name.removeprefix(CHECKPOINT)
     if step.isdecimal() and os.path.isfile(f"{path}.index"):
         return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
     if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
         return f"a run directory, given as `model` {path}"
+    train = os.path.join(path, TRAIN_DIRECTORY)
+    if os.path.isfile(os.path.join(path, TEXT_FILE)) and os.path.isdir(train):
+        return f"a corpus of `bilm prepare`, given as `corpus` {path}; its text is in {train}"
     return None

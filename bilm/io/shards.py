@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import STDIN, PathLike, messages, outputs
-from bilm.io.run_files import part_of_a_run
+from bilm.io.run_files import own_output
 
 _BLOCK_BYTES = 1 << 20
 
@@ -147,15 +147,16 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             glob, even if it contains ``*?[``.
 
     Returns:
-        The files, each once, in the order of the patterns and sorted within each pattern.
+        The files, each once also under several names (links), in the order of the patterns and sorted within
+        each pattern.
 
     Raises:
-        DataError: a pattern matches no file, or a directory is not readable.
+        DataError: a pattern matches no file, a directory is not readable, or a link leads nowhere.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for pattern in patterns:
         path = Path(pattern)
-        if (run := part_of_a_run(path)) is not None:
+        if (run := own_output(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {run}")
         with messages.os_errors_as(DataError, pattern):
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
@@ -167,10 +168,11 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
                 else "a pattern is a file, a directory or a glob"
             )
             raise DataError(f"no file matches {pattern} ({hint})")
-        found |= dict.fromkeys(sorted(files))
+        for file in sorted(files):
+            found.setdefault(file.resolve(), file)
     if not found:
         raise DataError("no input files were given")
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -186,6 +188,8 @@ def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
         for inner in path.iterdir():
             if not inner.name.startswith("."):
                 yield from _files_below(inner, (*above, here, *here.parents))
+    elif path.is_symlink() and not path.exists():
+        raise DataError(f"{path}: is a link to {os.readlink(path)}, which does not exist")
 
 
 _NAME = "standard input"

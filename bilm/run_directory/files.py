@@ -282,7 +282,7 @@ def read_run_options(path: Path) -> OptionsFile:
         known = (
             foreign.what_it_is(path)
             if path.exists()
-            else run_files.part_of_a_run(path) or "no such directory"
+            else run_files.own_output(path) or "no such directory"
         )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")

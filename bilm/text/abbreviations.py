@@ -49,6 +49,11 @@ _TAIL = 40  # characters of a sentence, among which the last word is
 _LAST_WORD = re.compile(r"(?<!\w)(\w+)\.[^\S\u2029]*$")
 
 
+def has_abbreviations(language: str) -> bool:
+    """Return whether there is a list of the abbreviations of a language."""
+    return language in _ABBREVIATIONS
+
+
 def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
     """Join each sentence that ends with an abbreviation, or an initial, to the next one.
 
@@ -58,7 +63,7 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
     """
     if language == "und":
         return [*sentences]
-    known = _ABBREVIATIONS.get(language.partition("-")[0], set())
+    known = _ABBREVIATIONS.get(language, set())
     joined: list[str] = []
     is_open = False
     for sentence in sentences:

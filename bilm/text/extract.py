@@ -278,7 +278,7 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
         raise DataError(
-            f"{name}: {place}not {encoding.upper()}; `encoding` gives that of the files that are not UTF-8"
+            f"{name}: {place}not {encoding.upper()}; `encoding` gives another one, such as latin-1"
         ) from None
 
 

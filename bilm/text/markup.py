@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from html.entities import html5
 from html.parser import HTMLParser
+from operator import itemgetter
 from typing import BinaryIO, NamedTuple
 from xml.parsers import expat
 
@@ -56,7 +57,7 @@ _RULES = {
         words=_names("l w pc gap"),
     ),
     "ALTO": _Rules(
-        _names("Description Styles Tags ReadingOrder"),
+        _names("Description Styles Tags ReadingOrder TopMargin BottomMargin LeftMargin RightMargin"),
         _names("Page TextBlock ComposedBlock"),
         lines=_names("TextLine"),
     ),
@@ -196,7 +197,10 @@ class _AltoBlocks(_Blocks):
 
 
 class _PageBlocks(_Blocks):
-    """Paragraphs of PAGE XML: the reading of each line with the least index, or that of a region without."""
+    """Paragraphs of PAGE XML, in their reading order.
+
+    Of each line, or of a region without lines, the reading with the least index is kept.
+    """
 
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         super().__init__(rules, left_out)
@@ -204,15 +208,27 @@ class _PageBlocks(_Blocks):
         self._readings: list[dict[int, str]] = [{}]  # of each open line and region, by index
         self._index = 0  # of the open reading
         self._has_lines = False
+        self._order: dict[str | None, int] = {}  # places of regions in the reading order, by their names
+        self._place = 0  # of the open region
+        self._placed: list[tuple[int, str]] = []  # finished paragraphs of the page
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
-        super().start(name, attributes)
-        self._open.append(name.rpartition(":")[2])
-        if self._open[-1] in _OF_PAGE:
+        local = name.rpartition(":")[2]
+        if local == "TextRegion" and not self._skipped and attributes.get("type") in _AROUND_TEXT:
+            self.left_out[attributes["type"] or ""] += 1
+            self._skipped, self._depth = local, 1
+        else:
+            super().start(name, attributes)
+        self._open.append(local)
+        if "regionRef" in attributes:
+            self._order.setdefault(attributes["regionRef"], len(self._order))
+        if local == "TextRegion":
+            self._place = self._order.get(attributes.get("id"), len(self._order))
+        if local in _OF_PAGE:
             self._readings.append({})
-            self._has_lines = self._has_lines and self._open[-1] == "TextLine"
-        elif self._open[-1] == "TextEquiv":
+            self._has_lines = self._has_lines and local == "TextLine"
+        elif local == "TextEquiv":
             index = attributes.get("index") or ""
             self._index = int(index) if index.isdecimal() else len(self._readings[-1])
 
@@ -230,6 +246,18 @@ class _PageBlocks(_Blocks):
         if self._open[-2:] == ["TextEquiv", "Unicode"] and self._open[-3] in _OF_PAGE:
             readings = self._readings[-1]
             readings[self._index] = readings.get(self._index, "") + text
+
+    def end_paragraph(self) -> None:
+        """End the paragraph, and keep it until the page ends."""
+        super().end_paragraph()
+        self._placed += [(self._place, text) for text in super().taken()]
+
+    def taken(self) -> list[str]:
+        """Return the paragraphs of a finished page in their order, each once."""
+        if "Page" in self._open:
+            return []
+        placed, self._placed = sorted(self._placed, key=itemgetter(0)), []
+        return [text for _, text in placed]
 
 
 class _AmidText:
@@ -263,6 +291,10 @@ class _AmidText:
 
 
 _OF_PAGE = ("TextLine", "TextRegion")
+# Types of regions that are left out, as notes and running heads (``fw``) of TEI are.
+_AROUND_TEXT = _names(
+    "header footer page-number catch-word signature-mark footnote footnote-continued endnote"
+)
 _BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
 
 

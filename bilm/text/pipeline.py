@@ -48,8 +48,15 @@ _CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
 # Languages whose editions begin sentences with small letters, before which ICU sees abbreviations.
 _SMALL_LETTERS = ("cop", "got", "grc")
 _FULL_STOP = re.compile(r"(?<=\w\w\.) +(?=\w)")
-# Ancient Greek has the question mark of modern Greek, but ICU no rules of its own.
-_RULES_OF = {"grc": "el"}
+# Codes of languages -> those that ICU knows. Ancient Greek has the question mark of modern Greek; the others
+# are the bibliographic codes of ISO 639-2, as catalogues of libraries have them.
+_RULES_OF = {"grc": "el"} | dict(
+    pair.split(":")
+    for pair in (
+        "alb:sq arm:hy baq:eu bur:my chi:zh cze:cs dut:nl fre:fr geo:ka ger:de gre:el ice:is mac:mk mao:mi "
+        "may:ms per:fa rum:ro slo:sk tib:bo wel:cy"
+    ).split()
+)
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 # Ends of sentences that no language sees as abbreviations.
 _SENTENCE_END = re.compile(r"((?<=[^\s.]{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
@@ -127,6 +134,12 @@ class TextPipeline:
             raise DataError(f"{name}: {'; '.join(values.problems)}")
         return pipeline
 
+    @property
+    def rules(self) -> str:
+        """Code of the language whose rules are followed."""
+        code = Locale(self.language).language
+        return _RULES_OF.get(code, code)
+
     @checked
     def sentences(self, text: str, gap: str | None = None) -> Iterator[list[str]]:
         """Yield the sentences of a text as lists of words.
@@ -184,11 +197,10 @@ class TextPipeline:
             if "\n" in text:
                 text = self._dehyphenated(_UNSPACED_LINE_END.sub("", text), removed)
             text = _LINE_ENDS.sub(" ", text)
-            code = Locale(self.language).language
-            language = _RULES_OF.get(code, code)
+            language = self.rules
             if split is Split.SENTENCES:
                 pieces = _with_their_marks(SentenceBreaker(text, language))
-                if code in _SMALL_LETTERS:
+                if Locale(self.language).language in _SMALL_LETTERS:
                     pieces = [*chain.from_iterable(map(_FULL_STOP.split, pieces))]
                 pieces = join_at_abbreviations(pieces, language)
             else:

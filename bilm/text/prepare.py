@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import heapq
-import itertools
 import json
 import os
 import random
@@ -11,20 +10,21 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
-from bilm.io.run_files import TEXT_FILE
+from bilm.io.run_files import TEXT_FILE, TRAIN_DIRECTORY, own_output
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import Kind, Source, recognise
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
-TRAIN, HELDOUT, VOCABULARY = "train", "heldout.txt", "vocab.txt"
-"""Names of the files of a corpus, besides `TEXT_FILE`."""
+HELDOUT, VOCABULARY = "heldout.txt", "vocab.txt"
+"""Names of the files of a corpus, besides `TEXT_FILE` and `TRAIN_DIRECTORY`."""
 
 _SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
 _N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
@@ -86,7 +86,8 @@ class Preparation:
         left_out: elements of markup that were left out, by name.
         removed: invisible characters that were removed, by name.
         n_repeated: sentences that occurred before, among the first 4 million; dropped if `unique`.
-        heldout_files: files of the heldout text; empty if it has stretches of all files.
+        heldout_files: files that are held out as a whole.
+        n_in_stretches: files of which stretches are held out, since none of their kind has the size.
         train: counts of the text to train on: `n_sentences`, `n_tokens`, `n_types`.
         heldout: counts of the heldout text.
         are_types_exact: false if words that occurred once were forgotten on the way, to save memory.
@@ -108,6 +109,7 @@ class Preparation:
     removed: dict[str, int] = dataclasses.field(default_factory=dict)
     n_repeated: int = 0
     heldout_files: list[str] = dataclasses.field(default_factory=list)
+    n_in_stretches: int = 0
     train: TextCounts = dataclasses.field(default_factory=TextCounts)
     heldout: TextCounts = dataclasses.field(default_factory=TextCounts)
     are_types_exact: bool = True
@@ -172,6 +174,7 @@ def prepare(
         sources = _recognised(files, {*patterns}, chosen.encoding, report)
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
+        report.n_in_stretches = sum(source.kind in reading.divided_kinds for source in sources)
         removed, left_out = Counter[str](), Counter[str]()
         work = functools.partial(_tokenise, pipeline)
         for shard, sentences, removed_here in background.map_in_processes(work, reading, _n_processes()):
@@ -234,8 +237,8 @@ _Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces
 class _Reading:
     """The text of all files in stretches of consecutive pieces, each for one shard; iterated once.
 
-    Stretches are distributed over the shards at random, so that each shard has some of every file. Those at
-    even distances are held out, unless there are heldout files, which come first.
+    Stretches are distributed over the shards at random, so that each shard has some of every file. Heldout
+    files come first. Of a kind without any, the stretches at even distances are held out.
 
     Args:
         sources: the files.
@@ -243,6 +246,7 @@ class _Reading:
 
     Attributes:
         heldout_sources: the heldout files.
+        divided_kinds: the kinds of file without any.
         n_bytes: bytes of all files.
     """
 
@@ -250,7 +254,11 @@ class _Reading:
         self._random = random.Random(settings.seed)
         self._share, self._split, self._field = settings.heldout, settings.split, settings.field
         self.n_bytes = sum(source.n_bytes for source in sources)
-        self.heldout_sources = self._chosen(sources)
+        # Each kind by itself, for the bytes of ALTO and of plain text hold different amounts of text.
+        by_kind = {kind: [source for source in sources if source.kind is kind] for kind in Kind}
+        chosen = {kind: self._chosen(those) for kind, those in by_kind.items() if those and self._share}
+        self.divided_kinds = {kind for kind, those in chosen.items() if not those}
+        self.heldout_sources = frozenset(chain.from_iterable(chosen.values()))
         # Heldout files first: of two equal sentences, the later one may be dropped.
         self._sources = sorted(sources, key=lambda source: source not in self.heldout_sources)
         self._n_shards = min(max(self.n_bytes // _SHARD_BYTES, 1), _MOST_SHARDS)
@@ -262,15 +270,15 @@ class _Reading:
         """Bytes that have been read."""
         return self._n_done + (self._current.n_read if self._current else 0)
 
-    def _chosen(self, sources: Sequence[Source]) -> frozenset[Source]:
+    def _chosen(self, sources: Sequence[Source]) -> list[Source]:
         """Choose heldout files at random; none if no choice comes near the share."""
-        wanted = self._share * self.n_bytes
+        wanted = self._share * sum(source.n_bytes for source in sources)
         chosen, n_bytes = [], 0
         for source in self._random.sample(sources, len(sources)):
             if n_bytes < wanted and n_bytes + source.n_bytes <= wanted * _MOST_ABOVE:
                 chosen.append(source)
                 n_bytes += source.n_bytes
-        return frozenset(chosen if n_bytes >= wanted / _MOST_ABOVE else [])
+        return chosen if n_bytes >= wanted / _MOST_ABOVE else []
 
     def __iter__(self) -> Iterator[_Task]:
         """Yield stretches with their shards; the last one is held out if none was before."""
@@ -280,8 +288,8 @@ class _Reading:
         for source, pieces in self._pieces():
             if last is not None:
                 yield last
-            credit += self._share
-            is_heldout = source in self.heldout_sources if self.heldout_sources else credit >= 1
+            credit += self._share if source.kind in self.divided_kinds else 0
+            is_heldout = credit >= 1 or source in self.heldout_sources
             credit %= 1
             has_heldout = has_heldout or is_heldout
             shard = _HELDOUT_SHARD if is_heldout else self._random.randrange(self._n_shards)
@@ -332,7 +340,7 @@ class _Corpus:
         self._seen: set[int] = set()  # hashes of sentences
         self._random = random.Random(report.settings.seed)
         self._examples: list[tuple[float, str]] = []  # with a random number, of which the largest are kept
-        (directory / TRAIN).mkdir()
+        (directory / TRAIN_DIRECTORY).mkdir()
         (directory / HELDOUT).touch()
 
     def add(self, shard: int, sentences: list[str]) -> None:
@@ -341,10 +349,10 @@ class _Corpus:
         is_new = [self._is_new(sentence) for sentence in sentences]
         report.n_repeated += len(sentences) - sum(is_new)
         if report.settings.unique:
-            sentences = [*itertools.compress(sentences, is_new)]
+            sentences = [*compress(sentences, is_new)]
         if not sentences:
             return
-        name = HELDOUT if is_heldout else f"{TRAIN}/part-{shard:05}.txt"
+        name = HELDOUT if is_heldout else f"{TRAIN_DIRECTORY}/part-{shard:05}.txt"
         text = "\n".join(sentences) + "\n"
         with (self._directory / name).open("ab") as file:
             file.write(text.encode())
@@ -363,7 +371,7 @@ class _Corpus:
         self._n_lines[shard] += len(sentences)
         if not is_heldout:
             drawn = ((self._random.random(), sentence) for sentence in sentences)
-            self._examples = heapq.nlargest(_N_EXAMPLES, itertools.chain(self._examples, drawn))
+            self._examples = heapq.nlargest(_N_EXAMPLES, chain(self._examples, drawn))
 
     def _is_new(self, sentence: str) -> bool:
         number = hash(sentence)
@@ -391,7 +399,7 @@ class _Corpus:
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
                 "`keep_lines` takes each line as a sentence"
             )
-        report.warnings += doubts_about_lines(first_lines(sorted((self._directory / TRAIN).iterdir())))
+        report.warnings += doubts_about_lines(first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir())))
         for word in counts.words:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
@@ -423,8 +431,10 @@ class CorpusFiles(NamedTuple):
             ArgumentError: the directory is not a corpus that `prepare` wrote.
         """
         train, heldout, vocabulary, steps = (
-            Path(directory, name) for name in (TRAIN, HELDOUT, VOCABULARY, TEXT_FILE)
+            Path(directory, name) for name in (TRAIN_DIRECTORY, HELDOUT, VOCABULARY, TEXT_FILE)
         )
+        if not train.exists() and (run := own_output(directory)):
+            raise ArgumentError(f"{directory} is not a corpus of bilm prepare, but {run}")
         for path in (steps, train, heldout, vocabulary):
             if not path.exists():
                 problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
@@ -438,7 +448,7 @@ _MADE_BY = "bilm prepare"
 def _is_ours(directory: Path) -> bool:
     """Return whether a directory contains only a corpus that `prepare` wrote."""
     names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
-    own = re.compile(rf"{TRAIN}|{TRAIN}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}")
+    own = re.compile(rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}")
     if not all(map(own.fullmatch, names)) or TEXT_FILE not in names:
         return False
     try:

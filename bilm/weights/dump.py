@@ -87,7 +87,7 @@ def _options_file(weights: Path, text: str) -> Path:
     name = options_of(weights.name, names) or OPTIONS_NAME
     has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
     is_theirs = has_others and _rewritten(weights.with_name(name)) != text
-    if name == OPTIONS_NAME and (is_theirs or run_files.part_of_a_run(weights.parent)):
+    if name == OPTIONS_NAME and (is_theirs or run_files.own_output(weights.parent)):
         return weights.with_suffix(".options.json")
     return weights.with_name(name)
 

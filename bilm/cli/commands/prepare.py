@@ -13,6 +13,7 @@ from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
 from bilm.options.parameters import parameters
+from bilm.text.abbreviations import has_abbreviations
 from bilm.text.settings import Settings
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     steps = report.pipeline
     words = f"words by ICU {steps.icu}"
     rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
-    yield "made", f"normal form {steps.form or 'none'}, language {steps.language}"
+    known = "" if has_abbreviations(steps.rules) else "; no list of its abbreviations"
+    yield "made", f"normal form {steps.form or 'none'}, language {steps.language}{known}"
     yield "made", rules.get(steps.split, "lines and tokens as they are")
     for title, counted in (("train", report.train), ("heldout", report.heldout)):
         if counted.n_sentences:
@@ -130,8 +132,10 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
         yield "repeated", f"{report.n_repeated:,} sentences that occurred before, {remedy}"
     yield "vocabulary", f"{report.n_words:,} words, {report.coverage:.2%} of the training text"
     if report.heldout.n_sentences:
-        files = ", ".join(_first(report.heldout_files, 3)) or "stretches of all files"
-        yield "heldout is", files
+        files = _first(report.heldout_files, 3)
+        if number := report.n_in_stretches:
+            files.append("stretches of " + ("one file" if number == 1 else f"{number:,} files"))
+        yield "heldout is", ", ".join(files)
         yield "unknown", f"{report.unknown_share:.2%} of the heldout words"
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
