@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import main
+from bilm.cli.commands.training import RARE
 from bilm.io.json_objects import Bounds
 from bilm.options import Options
 from bilm.options.parameters import Choice, parameters
@@ -138,12 +139,15 @@ def is_key(row: Row) -> bool:
 
 def option_rows_of(context: click.Context) -> list[Row]:
     """Return spellings, default and meaning of the options of a command, in the order of its help."""
-    groups = " ".join(getattr(context.command, "groups", {}).values()).split()
+    groups = " ".join(getattr(context.command, "groups", {}).values())
     options = [
-        option for option in context.command.params if isinstance(option, click.Option) and not option.hidden
+        option
+        for option in context.command.params
+        if isinstance(option, click.Option) and (not option.hidden or option.name in RARE)
     ]
     if groups:
-        options.sort(key=lambda option: groups.index(option.name or ""))
+        order = [*groups.split(), *sorted(RARE)]
+        options.sort(key=lambda option: order.index(option.name or ""))
     return [(flags(option), default(option), meaning(option)) for option in options]
 
 

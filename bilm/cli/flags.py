@@ -349,8 +349,12 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     return click.get_current_context().with_resource(shards.input_files(patterns))
 
 
-def input_lines(path: Path | str) -> Iterator[str]:
-    """Yield the lines of a file, or of standard input for ``-``.
+def input_lines(path: Path | str, raw: bool = False) -> Iterator[str]:
+    """Return the lines of a file, or of standard input for ``-``.
+
+    Args:
+        path: the file.
+        raw: the file is raw text of any kind, see `bilm.text.extract.raw_lines`.
 
     Raises:
         DataError: there is no such file; the message says how to give a sentence if the path looks like one.
@@ -361,10 +365,18 @@ def input_lines(path: Path | str) -> Iterator[str]:
         is_sentence = len(str(path).split()) > 1
         hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
         raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
+    if raw:
+        from bilm.text.extract import raw_lines
+
+        return raw_lines(path)
     return lines.read_lines(path)
 
 
-raw = click.option("--raw", is_flag=True, help="The text is raw: split it as the training text was.")
+raw = click.option(
+    "--raw",
+    is_flag=True,
+    help="The text is raw: split it as the training text was. Its sentences are numbered, not its lines.",
+)
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
 
 

@@ -28,6 +28,7 @@ from bilm.options import Precision
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
+from bilm.text.extract import raw_lines
 from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from bilm.weights import distribution, hdf5_file
@@ -426,7 +427,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
         `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
         ``output_file_path`` and ``output_format``. `layers` and `pooling` are those of `embed_sentences`.
-        With `raw`, the file is raw text, see `embed_text`; lines are then its sentences.
+        With `raw`, the file is raw text of any kind that `bilm.prepare` reads; lines are then its sentences.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
@@ -443,7 +444,7 @@ class ElmoEmbedder(ChunkEmbedder):
         form = FileFormat(
             *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
         )
-        read = lines.lines_of(input_file)
+        read = raw_lines(input_file) if raw else lines.lines_of(input_file)
         return embed_file(
             self.with_rows(batch_size),
             self.pipeline.read(read) if raw else read,

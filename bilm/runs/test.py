@@ -9,10 +9,10 @@ from bilm.data.corpus import describe_corpus, read_text
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, checked, require_positive
 from bilm.io import PathLike, as_patterns, shards
-from bilm.io.lines import read_lines
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
+from bilm.text.extract import raw_lines
 from bilm.text.pipeline import TextPipeline
 from bilm.training.meter import mean
 
@@ -103,7 +103,7 @@ def test(
 def _as_bytes(pipeline: TextPipeline, files: Iterable[PathLike]) -> Iterator[bytes]:
     """Yield the sentences of files of raw text, one a line."""
     for file in files:
-        for sentence in pipeline.read(read_lines(file)):
+        for sentence in pipeline.read(raw_lines(file)):
             yield f"{sentence}\n".encode()
 
 

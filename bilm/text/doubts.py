@@ -44,7 +44,9 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
             f"{' '.join(longest)[:40]!r}; put one sentence on a line"
         )
     n_attached = sum(
-        len(word) > 1 and word[-1] not in _INSIDE_WORDS and unicodedata.category(word[-1])[0] == "P"
+        word[-1] not in _INSIDE_WORDS
+        and unicodedata.category(word[-1])[0] == "P"
+        and any(map(str.isalnum, word))
         for word in words
     )
     if most_have_tabs(lines):

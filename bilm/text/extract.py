@@ -5,6 +5,7 @@ import enum
 import html
 import io
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,8 @@ from typing import BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import foreign, messages
-from bilm.io.lines import decompressed
-from bilm.io.shards import name_of
+from bilm.io.lines import TextFile, decompressed, lines_of, read_lines
+from bilm.io.shards import can_be_read_once, name_of
 from bilm.text import markup
 from bilm.text.doubts import most_have_tabs
 from bilm.text.pipeline import paragraphs
@@ -140,6 +141,25 @@ class Source:
             yield from paragraphs(lines)
         else:
             yield from filter(str.strip, lines)
+
+
+def raw_lines(file: TextFile) -> Iterator[str]:
+    """Return the lines of a raw text of any kind, those of markup with blank lines between paragraphs.
+
+    Args:
+        file: a file that `recognise` knows; a pipe or an open file, which is read once, has plain text.
+
+    Raises:
+        DataError: as `recognise`; the file is CoNLL-U; or, during the iteration, as `Source.pieces`.
+    """
+    if not isinstance(file, str | os.PathLike) or can_be_read_once(file):
+        return lines_of(file)
+    source = recognise(Path(file))
+    if source.kind is Kind.CONLLU:
+        raise DataError(f"{source.name}: is CoNLL-U, whose words are given; make lines of it, and leave out `raw`")
+    if source.kind is Kind.PLAIN:
+        return read_lines(file)
+    return (line for piece in source.pieces(Split.SENTENCES, "text") for line in (piece, ""))
 
 
 @contextmanager

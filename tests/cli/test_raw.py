@@ -41,6 +41,8 @@ def trained(corpus):
 def texts(tmp_path):
     """A raw text, and its sentences as the model's steps make them."""
     (tmp_path / "raw.txt").write_text(unicodedata.normalize("NFD", RAW))
+    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in RAW.split("\n\n"))
+    (tmp_path / "raw.xml").write_text(f"<TEI><teiHeader>x</teiHeader><text>{paragraphs}</text></TEI>")
     (tmp_path / "tokenised.txt").write_text("\n".join(SENTENCES) + "\n")
     return tmp_path / "raw.txt", tmp_path / "tokenised.txt"
 
@@ -123,32 +125,40 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_raw_text_is_read_as_its_sentences(name, trained, texts):
-    raw, tokenised = (
-        [printed(*(text if word is ... else word for word in COMMANDS[name]), "--model", trained, *flags)]
-        for text, flags in zip(texts, (["--raw"], []), strict=True)
-    )
     places = re.compile(r"^(corpus: |model: ).*\n", re.MULTILINE)
-    assert places.sub("", *raw) == places.sub("", *tokenised) != ""
+    plain, markup, tokenised = (
+        places.sub("", printed(*(text if word is ... else word for word in COMMANDS[name]), *flags))
+        for text, flags in of_texts(texts, trained)
+    )
+    assert plain == markup == tokenised != ""
 
 
-def test_raw_text_is_embedded_as_its_sentences(trained, texts, tmp_path):
-    for text, flags in zip(texts, (["--raw"], []), strict=True):
-        output = run("embed", text, f"{text}.hdf5", "--model", trained, *flags)
-        assert ("4 sentences" in output) == bool(flags) and "0.00% not in the vocabulary" in output
-    raw, tokenised = (h5py.File(f"{text}.hdf5") for text in texts)
-    with raw, tokenised:
+def of_texts(texts, model):
+    """The raw text, the same in TEI, and the tokenised one, with flags."""
+    raw, tokenised = texts
+    return [(text, ["--raw", "--model", model]) for text in (raw, raw.with_suffix(".xml"))] + [
+        (tokenised, ["--model", model])
+    ]
+
+
+def test_raw_text_is_embedded_as_its_sentences(trained, texts):
+    for text, flags in of_texts(texts, trained):
+        output = run("embed", text, f"{text}.hdf5", *flags)
+        assert ("4 sentences" in output) == ("--raw" in flags) and "0.00% not in the vocabulary" in output
+    raw, markup, tokenised = (h5py.File(f"{text}.hdf5") for text, _ in of_texts(texts, trained))
+    with raw, markup, tokenised:
         assert tokenised.keys() == {*"0123", "sentence_to_index"} == raw.keys() - {"sentences"}
-        assert [*raw["sentences"].asstr()] == SENTENCES  # the index has one number of a repeated one
+        assert [*raw["sentences"].asstr()] == [*markup["sentences"].asstr()] == SENTENCES
         for key in "0123":
             np.testing.assert_array_equal(raw[key], tokenised[key])
-        index = json.loads(raw["sentence_to_index"][0])
+        index = json.loads(raw["sentence_to_index"][0])  # which has one number of a repeated one
     assert index == {sentence: str(k) for k, sentence in enumerate(SENTENCES)}
 
 
 def test_embedded_raw_text_is_resumed(trained, texts, tmp_path):
     raw, _ = texts
     embedder = ElmoEmbedder.from_model(trained)
-    embedder.embed_file(raw, tmp_path / "whole.hdf5", raw=True)
+    embedder.embed_file(raw.with_suffix(".xml"), tmp_path / "whole.hdf5", raw=True)
     text = raw.read_text()
     raw.write_text(text + "\n\nThe river. It rose.\n\nsentences")
     run("embed", "--raw", raw, tmp_path / "whole.hdf5", "--resume", "--model", trained)

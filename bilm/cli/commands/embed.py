@@ -11,7 +11,7 @@ import click
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
 from bilm.cli.group import echo
-from bilm.io.lines import read_lines, read_words
+from bilm.io.lines import read_words
 from bilm.io.messages import printable
 from bilm.io.outputs import check_output
 from bilm.io.progress import ProgressLine, clock
@@ -178,7 +178,7 @@ def embed(
         return
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
-    named = [(text, flags.input_lines(text)) for text in texts]
+    named = [(text, flags.input_lines(text, raw)) for text in texts]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
@@ -204,7 +204,7 @@ def embed(
     n_tokens = None
     if not any(map(can_be_read_once, texts)):  # twice, so that a warning comes before the work
         for text in texts:
-            for _ in read(read_lines(text)):
+            for _ in read(flags.input_lines(text, raw)):
                 pass
         read.warn()
         sentences_of, n_tokens = read.lines, read.n_words if words is None else None

@@ -106,11 +106,11 @@ _READ_AS = {
     "save_every": flags.Parsed("STEPS|MINUTESm", settings.steps_or_minutes),
     "max_time": flags.Parsed("TIME", settings.seconds),
 }
-# Rarely used flags, hidden in the help; `docs/options.md` describes them.
-_RARE = frozenset(
+RARE = frozenset(
     "n_train_tokens accumulate warmup_steps learning_rate_decay weight_decay shuffle_buffer log_every "
     "histograms_every jit".split()
 )
+"""Rarely used flags, hidden in the help; `docs/commands.md` has them."""
 
 
 class TrainingFlags(flags.TextCommand):
@@ -196,13 +196,13 @@ _training_flags = flags.together(
         help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
     ),
     *(
-        flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in _RARE)
+        flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in RARE)
         for parameter in parameters(Options).values()
         if parameter.flag
     ),
     flags.text_files("--heldout-prefix", required=False, text="Text to validate on"),
     *(
-        flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in _RARE)
+        flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in RARE)
         for parameter in parameters(settings.TrainingSettings).values()
         if parameter.name != "heldout_prefix"
     ),
