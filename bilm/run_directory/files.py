@@ -280,9 +280,7 @@ def read_run_options(path: Path) -> OptionsFile:
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():
         known = (
-            foreign.what_it_is(path)
-            if path.exists()
-            else run_files.own_output(path) or "no such directory"
+            foreign.what_it_is(path) if path.exists() else run_files.own_output(path) or "no such directory"
         )
         problem = known or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")

@@ -156,7 +156,9 @@ def raw_lines(file: TextFile) -> Iterator[str]:
         return lines_of(file)
     source = recognise(Path(file))
     if source.kind is Kind.CONLLU:
-        raise DataError(f"{source.name}: is CoNLL-U, whose words are given; make lines of it, and leave out `raw`")
+        raise DataError(
+            f"{source.name}: is CoNLL-U, whose words are given; make lines of it, and leave out `raw`"
+        )
     if source.kind is Kind.PLAIN:
         return read_lines(file)
     return (line for piece in source.pieces(Split.SENTENCES, "text") for line in (piece, ""))
@@ -251,7 +253,7 @@ def _kind(head: str, name: str) -> Kind:
         r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE
     ):
         root = re.search(
-            r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![A-Z]+[^>]*>", "", head)
+            r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
         )
         if root and root[1] in _REFUSED:
             raise DataError(f"{name}: is {_REFUSED[root[1]]}")

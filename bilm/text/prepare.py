@@ -214,7 +214,9 @@ def _recognised(
         name = shards.name_of(file)
         try:
             if name not in named and _ABOUT.match(file.name):
-                raise DataError(f"{name}: is about the text, by its name; name the file to read it")
+                raise DataError(
+                    f"{name}: seems to describe the texts, by its name; give the file itself to read it"
+                )
             sources.append(recognise(file, encoding))
         except DataError as error:
             if name in named or len(files) == 1:
@@ -399,7 +401,9 @@ class _Corpus:
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
                 "`keep_lines` takes each line as a sentence"
             )
-        report.warnings += doubts_about_lines(first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir())))
+        report.warnings += doubts_about_lines(
+            first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir()))
+        )
         for word in counts.words:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
@@ -448,7 +452,9 @@ _MADE_BY = "bilm prepare"
 def _is_ours(directory: Path) -> bool:
     """Return whether a directory contains only a corpus that `prepare` wrote."""
     names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
-    own = re.compile(rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}")
+    own = re.compile(
+        rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}"
+    )
     if not all(map(own.fullmatch, names)) or TEXT_FILE not in names:
         return False
     try:

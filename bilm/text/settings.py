@@ -52,7 +52,8 @@ class Settings:
     encoding: str | None = flag(None, "encoding of the files that are not UTF-8, such as latin-1")
     field: str = flag("text", "key of the text in JSON lines")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
-        0.02, "share of the text to hold out, of each kind of file: whole files, or stretches if none has that size"
+        0.02,
+        "share of the text to hold out, of each kind of file: whole files, or stretches if no files fit",
     )
     unique: bool = flag(False, "drop sentences that occurred before")
     min_count: Positive = flag(2, "leave out words with fewer occurrences from the vocabulary")

@@ -28,13 +28,12 @@ def test_find_files(tmp_path):
     (tmp_path / "sub").mkdir()
     for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt", "sub/c.txt"):
         write(tmp_path / name, "x")
-    (tmp_path / "dangling").symlink_to("none")
     (tmp_path / "sub" / "above").symlink_to(tmp_path)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "sub").symlink_to(tmp_path / "sub")
     inner = tmp_path / "sub" / "c.txt"
     for patterns, names in [
-        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt", "c.txt"]),
+        ([tmp_path], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
         ([tmp_path / "[abs]*"], ["a.txt", "a1.txt", "a[1].txt", "b.txt", "c.txt"]),
         ([tmp_path / "a*.txt"], ["a.txt", "a1.txt", "a[1].txt"]),
         ([tmp_path / "a[1].txt"], ["a[1].txt"]),  # a file of that very name comes first
@@ -47,6 +46,10 @@ def test_find_files(tmp_path):
             find_files([f"{tmp_path}/a.txt", f"{tmp_path}/{pattern}"])
     with pytest.raises(DataError, match="no input files"):
         find_files([])
+    (tmp_path / "linked" / "dangling").symlink_to("none")
+    for pattern in ("linked", "linked/*"):
+        with pytest.raises(DataError, match=f"^{tmp_path}/linked/dangling: is a link to none, which does no"):
+            find_files([f"{tmp_path}/{pattern}"])
 
 
 @pytest.mark.parametrize("kind", [iter, np.array, lambda names: np.array([*map(Path, names)], object)])
@@ -75,6 +78,13 @@ def test_run_is_refused_as_text(tmp_path):
     run, prefix = (str(tmp_path / name) for name in ("run", "run/model.ckpt-400"))
     directory = f"a run directory, given as `model` {run}"
     checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
+    (tmp_path / "corpus" / "train").mkdir(parents=True)
+    write(tmp_path / "corpus" / "text.json", "{}")
+    path = f"{tmp_path}/corpus"
+    with pytest.raises(
+        DataError, match=f"^{path}: .* a corpus of `bilm prepare`, given as `corpus` {path}; i"
+    ):
+        find_files([path])
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
             find_files([path])
@@ -172,6 +182,9 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
         pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
+        pytest.param(
+            "a ___ -- ...\n" * 9, Vocabulary.from_words([*MARKS, "a", "___", "--", "..."]), None, id="gap"
+        ),
         pytest.param("a b।\n" * 9, DANDA, "50% of the words end", id="raw Hindi"),
         pytest.param("c’ a\n" * 9, ELISION, None, id="elision"),
         pytest.param(

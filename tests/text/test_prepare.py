@@ -38,7 +38,8 @@ de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>c
 <p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
 <lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
 ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pixel</Description><Layout>
-<Page><TextBlock><TextLine><String CONTENT="Der"/><SP/>
+<Page><TopMargin><TextBlock><TextLine><String CONTENT="7"/></TextLine></TextBlock></TopMargin>
+<TextBlock><TextLine><String CONTENT="Der"/><SP/>
 <String CONTENT="Kai" SUBS_TYPE="HypPart1" SUBS_CONTENT="Kaiser"/><HYP CONTENT="-"/></TextLine>
 <TextLine><String CONTENT="ser" SUBS_TYPE="HypPart2" SUBS_CONTENT="Kaiser"/><SP/>
 <String CONTENT="kam"/><SP/><String CONTENT="heim"/><HYP CONTENT="-"/></TextLine>
@@ -46,16 +47,20 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 <TextLine><String CONTENT="glied" SUBS_TYPE="HypPart2"/></TextLine></TextBlock>
 <TextBlock><TextLine><String CONTENT="Ende"/></TextLine></TextBlock></Page></Layout></alto>"""
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
-<Metadata><Creator>Transkribus</Creator></Metadata><Page><TextRegion>
-<TextLine><Word><TextEquiv><Unicode>Der</Unicode></TextEquiv></Word>
+<Metadata><Creator>Transkribus</Creator></Metadata><Page>
+<ReadingOrder><OrderedGroup><RegionRefIndexed index="0" regionRef="a"/>
+<RegionRefIndexed index="1" regionRef="b"/></OrderedGroup></ReadingOrder>
+<TextRegion type="header"><TextLine><TextEquiv><Unicode>- 7 -</Unicode></TextEquiv></TextLine></TextRegion>
+<TextRegion id="c"><TextEquiv index="x"><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
+<TextRegion id="b"><TextEquiv><Unicode>Nur
+hier.</Unicode></TextEquiv></TextRegion>
+<TextRegion id="a"><TextLine><Word><TextEquiv><Unicode>Der</Unicode></TextEquiv></Word>
 <TextEquiv index="1"><Unicode>Dcr</Unicode></TextEquiv>
 <TextEquiv index="0"><Unicode>Der Kai¬</Unicode></TextEquiv></TextLine>
 <TextLine><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv>
 <TextEquiv><Unicode>scr</Unicode></TextEquiv></TextLine>
 <TextEquiv><Unicode>Der Kai¬
-ser kam.</Unicode></TextEquiv></TextRegion>
-<TextRegion><TextEquiv><Unicode>Nur
-hier.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
+ser kam.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
 <h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
 <p>Birds sang</p></body></html>"""
@@ -65,6 +70,7 @@ CONLLU = (
     "2\tel\tel\tDET\t_\t_\t3\tdet\t_\t_\n3\tSr.\tsr.\tNOUN\t_\t_\t0\troot\t_\t_\n"
     "3.1\tvino\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\tNo\tno\tINTJ\t_\t_\t0\troot\t_\t_\n"
 )
+X = "\t_" * 8 + "\n"  # the other columns
 JSON = '{"text": "One line. Two.\\nNo stop", "n": 1}\n\n{"text": null}\n'
 
 # name: (files, flags, sentences of the corpus, words of the page)
@@ -258,12 +264,17 @@ SAMPLES = {
         [],
     ),
     "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
-    "ALTO": ({"t": ALTO}, ["--dehyphenate"], ["Der Kaiser kam heimlich .", "Mitglied", "Ende"], ["ALTO:"]),
+    "ALTO": (
+        {"t": ALTO},
+        ["--dehyphenate"],
+        ["Der Kaiser kam heimlich .", "Mitglied", "Ende"],
+        ["TopMargin 1"],
+    ),
     "PAGE XML": (
         {"t": PAGE},
         ["--dehyphenate"],
-        ["Der Kaiser kam .", "Nur hier ."],
-        ["PAGE XML:", "Metadata 1"],
+        ["Der Kaiser kam .", "Nur hier .", "Ende ."],
+        ["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
     "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
     "HTML": (
@@ -305,6 +316,96 @@ SAMPLES = {
     "Numbered fragment": ({"t": "[1]\nOne."}, [], ["[ 1 ] One ."], []),
     "JSON lines, another key": ({"t": '{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
     "CoNLL-U": ({"t": CONLLU}, [], ["del Sr.", "No"], ["CoNLL-U:"]),
+    "CoNLL-U whose sentence ends in a multiword token": (
+        {"t": f"1\tSay{X}2-3\tdel{X}2\tde{X}3\tel{X}\n1\tNo{X}2\tno{X}"},
+        [],
+        ["Say del", "No no"],
+        [],
+    ),
+    "UTF-16 without a mark": ({"t": "Où?".encode("utf-16-le")}, ["--encoding", "utf-16-le"], ["Où ?"], []),
+    "HTML in the encoding that is said": (
+        {"t": b"<html><p>\xe0 la"},
+        ["--encoding", "latin-1"],
+        ["à la"],
+        ["HTML:"],
+    ),
+    "HTML in capitals": ({"t": b'<HTML><META CHARSET="latin1"><P>\xe0 la'}, [], ["à la"], []),
+    "HTML in lines": ({"t": "<html><p>One\ntwo"}, [], ["One two"], []),
+    "JSON lines with entities": ({"t": '{"text": "A &amp; B"}'}, [], ["A & amp ; B"], []),
+    "JSON lines longer than a block": (
+        {"t": json.dumps({"text": "One two. " * 10_000})},
+        ["--unique"],
+        ["One two ."],
+        [],
+    ),
+    "TEI with entities of markup": (
+        {"t": '<!DOCTYPE TEI [<!ENTITY e "a<hi>b</hi><note>c</note>">]><TEI><text><p>x&e;y</p></text></TEI>'},
+        [],
+        ["xaby"],
+        ["note 1"],
+    ),
+    "TEI with prefixes": (
+        {"t": "<tei:TEI xmlns:tei='t'><tei:text><tei:p>A<tei:note>x</tei:note></tei:p></tei:text></tei:TEI>"},
+        [],
+        ["A"],
+        ["TEI:", "note 1"],
+    ),
+    "TEI with abbreviations, words and gaps": (
+        {"t": "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>"},
+        [],
+        ["Dn arma que cano Troiae x y"],
+        [],
+    ),
+    "Soft hyphens in TEI": (
+        {"t": "<TEI><text><p>vir\u00ad\n    tus</p></text></TEI>"},
+        [],
+        ["virtus"],
+        ["soft hyphens 1"],
+    ),
+    "XML with elements amid text in others": (
+        {"t.xml": "<b><v>In <k>the</k><n>end</n></v><v><k>A</k><k>B</k></v></b>"},
+        [],
+        ["In", "the", "end", "A", "B"],
+        [],
+    ),
+    "Titles in Chinese": (
+        {"t": "很好！（《诗》云。）“「是的。」”"},
+        ["--language", "zh"],
+        ["很好 ！", "（ 《 诗 》 云 。 ）", "“ 「 是 的 。 」 ”"],
+        [],
+    ),
+    "Straight quotation marks": (
+        {"t": 'Er ging. " Komm. " Ja.'},
+        [],
+        ["Er ging .", '" Komm . "', "Ja ."],
+        [],
+    ),
+    "Quotation marks after paragraphs": ({"t": "Ja.\n\n» Komm."}, [], ["Ja .", "» Komm ."], []),
+    "Numbers and letters that end sentences": (
+        {"t": "Es sind 3. Er ging. Sie sah x. Er ging."},
+        ["--language", "en"],
+        ["Es sind 3 .", "Er ging .", "Sie sah x .", "Er ging ."],
+        [],
+    ),
+    "Days of two digits": (
+        {"t": "Am 31. Mai 1848."},
+        ["--language", "ger"],
+        ["Am 31 . Mai 1848 ."],
+        ["language ger "],
+    ),
+    "Abbreviations in Norwegian": (
+        {"t": "Dr. Berg og nr. 3"},
+        ["--language", "nb"],
+        ["Dr . Berg og nr . 3"],
+        ["language nb "],
+    ),
+    "A language without abbreviations": (
+        {"t": "Ein."},
+        ["--language", "gsw"],
+        ["Ein ."],
+        ["language gsw; no list of its abbreviations"],
+    ),
+    "Text indented by tabs": ({"t": "\tOne.\n\tTwo."}, [], ["One .", "Two ."], []),
     "lines": (
         {"t": "Mr. A. Then\nB c.\n"},
         ["--keep-lines"],
@@ -386,7 +487,9 @@ def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
     assert not out.exists()
     page = " ".join(run("prepare", raw, "--out", out, "--heldout", 0).split())
     assert f"raw/x: is {what.split('`')[0]}" in page and sentences_of(out) == ["Yes ."]
-    assert "raw/README.md: is about the text, by its name" in page
+    assert "raw/README.md: seems to describe the texts, by its name" in page
+    run("prepare", raw / "README.md", raw, "--out", out, "--heldout", 0, "--overwrite")
+    assert sentences_of(out) == ["No .", "Yes ."]
     # The same words wherever a text is read.
     assert f"is {what}" in refuse("vocab", "build", "--train-prefix", raw / "x", "--outfile", tmp_path / "v")
 
@@ -400,7 +503,8 @@ def test_markup_is_no_training_text(tmp_path):
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
 BOMB = f'<!DOCTYPE TEI [<!ENTITY a0 "a">{ENTITIES}]><TEI><text>&a8;</text></TEI>'
 REFUSED = {
-    "line 3: byte 0xe9 is not UTF-8; --encoding gives": ({"t": b"a\r\nb\n\xe9\n"}, []),
+    "line 3: byte 0xe9 is not UTF-8; --encoding gives": ({"t": b"a\rb\r\n\xe9\n"}, []),
+    "line 1: byte 0x81 is not CP1252; --encoding gives": ({"t": b"\x81"}, ["--encoding", "latin-1"]),
     "t: line 3: the XML is malformed": ({"t": "<TEI>\n<text>\n</TEI>"}, []),
     "t: line 1: the XML is malformed (limit on input amplification": ({"t": BOMB}, []),
     "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
@@ -478,6 +582,27 @@ def test_whole_files_are_held_out(tmp_path):
     assert not names & {
         f"{int(n):02}" for n in re.findall(r"Book (\d+)", "\n".join(sentences_of(tmp_path / "a")))
     }
+
+
+def test_text_of_each_kind_is_held_out(tmp_path):
+    """Markup has more bytes for the same text."""
+    plain = chapters(20)
+    markup = {
+        f"{name}.xml": "<a>"
+        + "".join(f"<{'p' * 200}>{part}</{'p' * 200}>" for part in text.split("\n\n"))
+        + "</a>"
+        for name, text in plain.items()
+    }
+    one = {"one.html": "<html>" + "".join(f"<p>Page {k}. It ends." for k in range(1000))}
+    raw = write(tmp_path / "raw", plain | markup | one)
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
+    facts = facts_of(tmp_path / "a")
+    assert sorted(os.path.splitext(name)[1] for name in facts["heldout_files"]) == [".txt"] * 2 + [".xml"] * 2
+    assert facts["n_in_stretches"] == 1 and page.count("stretches of one file") == 1
+    text = (tmp_path / "a/heldout.txt").read_text()
+    assert text.count("Book") == 4 * 30 and 80 < text.count("Page") < 120
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "3%", "--overwrite")
+    assert "heldout is  stretches of 41 files" in page
 
 
 def test_heldout_sentences_are_not_trained_on_if_unique(tmp_path):
@@ -580,12 +705,14 @@ def test_only_a_corpus_is_replaced(tmp_path):
     assert f"{out}: exists and is not a corpus" in refuse(*command, "--overwrite")
 
 
-def test_output_among_the_texts_is_refused(tmp_path):
+def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", chapters(2))
     before = snapshot(tmp_path)
     message = refuse("prepare", raw, "--out", raw / "corpus")
     assert message == f"{raw / 'corpus'}: is inside {raw}, which is read; give a directory elsewhere"
     assert "is inside" in refuse("prepare", raw, "--out", raw)
+    monkeypatch.chdir(raw)
+    assert "corpus: is inside ." in refuse("prepare", ".", "--out", "corpus")
     run("prepare", raw / "00.txt", "--out", tmp_path / "corpus", "--heldout", 0)
     text = tmp_path / "corpus/train/part-00000.txt"
     message = refuse("prepare", text, "--out", tmp_path / "corpus", "--overwrite")
@@ -651,6 +778,10 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
     run("prepare", raw, "--out", corpus)
     command = ("train", "--save-dir", tmp_path / "run")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/checkpoint").touch()
+    message = refuse(*command, "--corpus", tmp_path / "old", status=2)
+    assert f"is not a corpus of bilm prepare, but a run directory, given as --model {tmp_path}/old" in message
     for path, reason in ((tmp_path, "it has no text.json"), (tmp_path / "none", "no such directory")):
         message = refuse(*command, "--corpus", path, status=2)
         assert message == f"{path} is not a corpus of bilm prepare: {reason}"
