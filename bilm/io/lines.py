@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
@@ -291,7 +290,7 @@ def unify_line_ends(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
-TextFile = str | Path | IO[str] | IO[bytes]
+TextFile = PathLike | IO[str] | IO[bytes]
 
 
 def lines_of(file: TextFile) -> Iterator[str]:
@@ -313,10 +312,10 @@ def lines_of(file: TextFile) -> Iterator[str]:
     raise DataError(f"input_file must be the name of a file, or an open file, got {type(file).__name__}")
 
 
-def place_of(file: TextFile) -> str | Path | int | None:
+def place_of(file: TextFile) -> str | int | None:
     """Return the name of a file, or the descriptor of an open one; None for a file without a descriptor."""
-    if isinstance(file, (str, Path)):
-        return file
+    if isinstance(file, str | os.PathLike):
+        return os.fspath(file)
     try:
         return file.fileno()
     except (AttributeError, OSError):

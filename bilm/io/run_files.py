@@ -49,7 +49,7 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
-def own_output(path: str | Path) -> str | None:
+def own_output(path: str | os.PathLike[str]) -> str | None:
     """Describe a run directory, the prefix of a checkpoint or a corpus, and how to give it; else None."""
     directory, name = os.path.split(path)
     step = name.removeprefix(CHECKPOINT)

@@ -132,10 +132,10 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
         yield "repeated", f"{report.n_repeated:,} sentences that occurred before, {remedy}"
     yield "vocabulary", f"{report.n_words:,} words, {report.coverage:.2%} of the training text"
     if report.heldout.n_sentences:
-        files = _first(report.heldout_files, 3)
+        held_out = _first(report.heldout_files, 3)
         if number := report.n_in_stretches:
-            files.append("stretches of " + ("one file" if number == 1 else f"{number:,} files"))
-        yield "heldout is", ", ".join(files)
+            held_out.append("stretches of " + ("one file" if number == 1 else f"{number:,} files"))
+        yield "heldout is", ", ".join(held_out)
         yield "unknown", f"{report.unknown_share:.2%} of the heldout words"
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
