@@ -57,6 +57,11 @@ def own_output(path: str | os.PathLike[str]) -> str | None:
         return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
     if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
         return f"a run directory, given as `model` {path}"
+    return corpus_at(path)
+
+
+def corpus_at(path: str | os.PathLike[str]) -> str | None:
+    """Describe a corpus, and how to give it; None for other paths."""
     train = os.path.join(path, TRAIN_DIRECTORY)
     if os.path.isfile(os.path.join(path, TEXT_FILE)) and os.path.isdir(train):
         return f"a corpus of `bilm prepare`, given as `corpus` {path}; its text is in {train}"

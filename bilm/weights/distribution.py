@@ -316,7 +316,10 @@ def find_distribution(path: Path) -> StoredModel:
     archive = None if path.is_dir() else _archive(path)
     if path.is_file() and archive is None:
         return _of_file(path)
-    kind = foreign.what_it_is(path) if archive is None else foreign.describe_names(archive.sizes)
+    if archive is None:
+        kind = foreign.what_it_is(path) or run_files.corpus_at(path)
+    else:
+        kind = foreign.describe_names(archive.sizes)
     try:
         if archive is None:
             return _model(path, _in_folder(path))

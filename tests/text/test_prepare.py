@@ -777,6 +777,8 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.runs.prepare.run", begin)
     raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
     run("prepare", raw, "--out", corpus)
+    message = f"{corpus}: is a corpus of `bilm prepare`, given as --corpus {corpus}; its text is in {corpus}/t"
+    assert message in refuse("info", corpus)
     command = ("train", "--save-dir", tmp_path / "run")
     (tmp_path / "old").mkdir()
     (tmp_path / "old/checkpoint").touch()
