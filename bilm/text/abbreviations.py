@@ -13,8 +13,9 @@ _WORDS = {
     "cs": """cca č čl doc dr ing kap mgr např nám obr odst popř prof resp str sv tab tj tzv ul vyd Bc JUDr
         MUDr PhDr RNDr""",
     "da": "a bl ca d dr eks evt f fig fr frk hr jf kap kgl kl nr prof s skt sml st t tlf vedr",
-    "de": """a bzgl bzw ca d evtl geb gest ggf h i n o s u v vgl z zit zzgl Abb Abs Abt Anm Aufl Bd Bde Dipl
-        Dr Fam Fr Hr Hrsg Ing Jh Kap Mio Mrd Nr Prof Sr St Str Tab Tel""",
+    "de": """a bzgl bzw ca d evtl geb gest ggf h i k kgl n o s u v vgl z zit zzgl Abb Abg Abs Abt Abth Anm
+        Aufl Bd Bde Dipl Dr Ew Exc Exz Fam Fl Fr Frhr Hr Hrn Hrsg Ing Jh Kap Kr Mio Mrd Nr Nro Prof Se Sr St
+        Str Tab Tel Thlr""",
     "el": "αγ αρ βλ δηλ δρ εκδ κ κα λ μτφ πρβ σελ στρ τηλ χ Καθ",
     "en": """approx c ca cf ch dept ed eds esp est fig figs p pp viz vol vols vs Adm Apr Aug Ave Capt Co Col
         Corp Dec Dr Feb Fr Ft Gen Gov Hon Inc Jan Jr Lt Ltd Maj Messrs Mr Mrs Ms Mt Nov Oct Prof
