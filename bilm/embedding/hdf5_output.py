@@ -374,10 +374,7 @@ def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN
 
 
 def _write_parts(
-    embedded: Iterable[_Chunk],
-    outfile: Path,
-    settings: Mapping[str, Any],
-    on_chunk: Callable[[], None],
+    embedded: Iterable[_Chunk], outfile: Path, settings: Mapping[str, Any], on_chunk: Callable[[], None]
 ) -> Iterator[Path]:
     """Write chunks in parts and yield their paths; the last part is written even after an error.
 

@@ -83,10 +83,7 @@ class Scorer:
     """
 
     def __init__(
-        self,
-        model: language_model.LanguageModel,
-        vocabulary: Vocabulary,
-        steps: ModelSteps | None = None,
+        self, model: language_model.LanguageModel, vocabulary: Vocabulary, steps: ModelSteps | None = None
     ) -> None:
         self._steps = steps or ModelSteps()
         self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()

@@ -64,12 +64,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.raw
 @flags.no_xla
 @flags.precision
-@click.option(
-    "--batch-size",
-    type=flags.ROWS,
-    show_default="256",
-    help="With --compat: rows per batch.",
-)
+@click.option("--batch-size", type=flags.ROWS, show_default="256", help="With --compat: rows per batch.")
 @click.option(
     "--compat",
     type=click.Choice(Compat.values()),

@@ -108,12 +108,7 @@ def neighbours(
     if chosen > top:
         raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
     by_layer = find_neighbours(
-        embedder,
-        words,
-        words.index(word),
-        text(lines),
-        n_neighbours=n_neighbours,
-        same_word=same_word,
+        embedder, words, words.index(word), text(lines), n_neighbours=n_neighbours, same_word=same_word
     )
     for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")

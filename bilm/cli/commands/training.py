@@ -347,10 +347,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 )
 @_recipe(default="the options of the model")
 @click.option(
-    "--freeze",
-    type=click.Choice(Freeze.values()),
-    default="none",
-    help="Part of the model to freeze.",
+    "--freeze", type=click.Choice(Freeze.values()), default="none", help="Part of the model to freeze."
 )
 @_training_command
 @flags.overwrite

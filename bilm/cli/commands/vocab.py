@@ -20,16 +20,9 @@ def vocab() -> None:
 @vocab.command(cls=flags.TextCommand)
 @flags.text_files("--train-prefix", url=True)
 @click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
+@click.option("--min-count", type=flags.POSITIVE, default=1, help="Leave out words with fewer occurrences.")
 @click.option(
-    "--min-count",
-    type=flags.POSITIVE,
-    default=1,
-    help="Leave out words with fewer occurrences.",
-)
-@click.option(
-    "--max-size",
-    type=flags.Integer(min=4),
-    help="Maximum number of words, including the special ones.",
+    "--max-size", type=flags.Integer(min=4), help="Maximum number of words, including the special ones."
 )
 @click.option(
     "--form",
@@ -101,12 +94,7 @@ def build(
     help="Bytes of a word that the model reads, including two boundary marks.",
 )
 @click.pass_context
-def check(
-    context: click.Context,
-    vocabulary: Path,
-    text: tuple[str, ...],
-    max_characters: int,
-) -> None:
+def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_characters: int) -> None:
     """Report problems in the file VOCABULARY.
 
     Lists missing, misplaced and repeated words and words longer than the model reads; with a text, also the
