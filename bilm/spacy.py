@@ -54,9 +54,8 @@ class FrozenElmo(Shim):
                     self.cache[words] = vectors
                     self.free_bytes -= vectors.nbytes
         blank = np.zeros((self.embedder.n_layers, 0, self.embedder.dim), np.float32)
-        return np.concatenate(
-            [blank, *(self.cache.get(words, found.get(words)) for words in sentences)], axis=1
-        )
+        by_sentence = (self.cache.get(words, found.get(words)) for words in sentences)
+        return np.concatenate([blank, *by_sentence], axis=1)
 
     def to_bytes(self) -> bytes:
         """Return the checksum of the model and, if it is to be stored, the model as a ZIP archive."""

@@ -417,7 +417,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker need --ray")
         command(ray=cluster, **flags)
 
-    options = together(
+    return together(
         click.option(
             "--ray",
             metavar="local|HOST:PORT|auto",
@@ -442,5 +442,4 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
             show_default="1 if the cluster has GPUs",
             help="GPUs of each worker; a fraction lets several share one.",
         ),
-    )
-    return options(call)
+    )(call)

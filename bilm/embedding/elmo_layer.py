@@ -328,14 +328,8 @@ class Elmo(keras.layers.Layer):
             for name, leaf in self.encoder.named_weights().items()
         }
         write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
-        return DumpResult(
-            weights,
-            options_file,
-            self.name,
-            len(arrays),
-            sum(array.size for array in arrays.values()),
-            unreadable_by=unreadable_by(options),
-        )
+        n_values, reasons = sum(array.size for array in arrays.values()), unreadable_by(options)
+        return DumpResult(weights, options_file, self.name, len(arrays), n_values, unreadable_by=reasons)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Elmo":

@@ -442,7 +442,7 @@ class ElmoEmbedder(ChunkEmbedder):
         )
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
         form = FileFormat(
-            *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
+            layers, dtype, pooling, use_sentence_keys, forget_sentences, compression=compression
         )
         read = raw_lines(input_file) if raw else lines.lines_of(input_file)
         return embed_file(

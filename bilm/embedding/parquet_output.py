@@ -155,12 +155,9 @@ def occurrence_tables(
     """
     for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
         numbers, positions, found, vectors = zip(*chunk, strict=True)
-        columns = {
-            LINE: pa.array(numbers, pa.int64()),
-            POSITION: pa.array(positions, pa.int32()),
-            WORD: found,
-        }
-        yield pa.table({FILE: [file] * len(chunk), **columns, VECTOR: vector_column(vectors, is_pooled=True)})
+        places = {LINE: pa.array(numbers, pa.int64()), POSITION: pa.array(positions, pa.int32())}
+        column = vector_column(vectors, is_pooled=True)
+        yield pa.table({FILE: [file] * len(chunk), **places, WORD: found, VECTOR: column})
 
 
 ABOUT = "_bilm.json"
@@ -304,9 +301,8 @@ def embed_parquet(
         for table in background.prefetch(tables(), depth=1):
             if writer is None or n_bytes >= _PART_BYTES:
                 open_file.close()
-                file = pq.ParquetWriter(
-                    place / part_name(n_parts), table.schema, **write_options(compression)
-                )
+                path = place / part_name(n_parts)
+                file = pq.ParquetWriter(path, table.schema, **write_options(compression))
                 writer = open_file.enter_context(file)
                 n_parts, n_bytes = n_parts + 1, 0
             writer.write_table(table)

@@ -180,9 +180,8 @@ class WordPredictor(Scorer):
             while waiting := [number for number, places in enumerate(open_places) if places]:
                 texts = [filled(chunk[number], predictions[number]) for number in waiting]
                 at_places = [open_places[number] for number in waiting]
-                for number, found in zip(
-                    waiting, self._best(texts, at_places, directions, n_best), strict=True
-                ):
+                best = self._best(texts, at_places, directions, n_best)
+                for number, found in zip(waiting, best, strict=True):
                     if has_gaps:  # the others are predicted again, with this gap filled
                         found = [max(found, key=lambda place: place.best[0][1] if place.best else -1)]
                     predictions[number] += found
@@ -235,9 +234,8 @@ class WordPredictor(Scorer):
         ]
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
         blocks = (flat[first : first + n_at_once] for first in range(0, len(flat), n_at_once))
-        best = itertools.chain.from_iterable(
-            self._top(outputs, block, directions, n_best) for block in blocks
-        )
+        tops = (self._top(outputs, block, directions, n_best) for block in blocks)
+        best = itertools.chain.from_iterable(tops)
         return [
             [Prediction(position, words[position], next(best)) for position in of_sentence]
             for words, of_sentence in zip(texts, places, strict=True)

@@ -131,9 +131,8 @@ class CharCNN(NetworkLayer):
         table = ops.cast(1.0 * ops.convert_to_tensor(self.char_embed), self.product_dtype)
         characters = ops.pad(backend.gather(table, rows), [[0, 0], [0, n_more], [0, 0]])
         size = (n_words + 1, n_windows, options.embedding_dim)
-        windows = ops.concatenate(
-            [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)], axis=-1
-        )
+        shifted = [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)]
+        windows = ops.concatenate(shifted, axis=-1)
         convolved = ops.matmul(ops.reshape(windows, (-1, kernel.shape[0])), kernel)
         convolved = ops.reshape(convolved, (-1, n_windows, options.n_filters))
         if n_more:  # minus infinity where a filter's window would go beyond the row

@@ -317,10 +317,8 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
         for option in context.command.params
         if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     }
-    chosen |= {
-        f"--format {form}",
-        *(f"--{name} {context.params[name]}" for name in ("backend", "compression")),
-    }
+    values = {"format": form, **{name: context.params[name] for name in ("backend", "compression")}}
+    chosen |= {f"--{name} {value}" for name, value in values.items()}
     for flag, others in _APART.items():
         for other in sorted(chosen.intersection(others)) if flag in chosen else ():
             raise click.UsageError(f"{flag} does not go with {other}")

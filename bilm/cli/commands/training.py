@@ -266,9 +266,8 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
         alone = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenProcessPool):
-            rates[threads] = processes.submit(
-                _tokens_per_second, kind, own, backend_settings.xla_is_on
-            ).result()
+            rate = processes.submit(_tokens_per_second, kind, own, backend_settings.xla_is_on)
+            rates[threads] = rate.result()
     times = ", ".join(f"{threads}: {rate:,.0f} tokens/s" for threads, rate in sorted(rates.items()))
     return f"threads of an operation: {times}; fastest: --threads {max(rates, key=rates.__getitem__)}"
 

@@ -108,10 +108,8 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_c
     files = flags.input_files(text) if text else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
-    if files:
-        findings += [
-            Finding(Severity.WARNING, None, doubt) for doubt in doubts_about_lines(first_lines(files))
-        ]
+    doubts = doubts_about_lines(first_lines(files)) if files else ()
+    findings += [Finding(Severity.WARNING, None, doubt) for doubt in doubts]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         echo(f"{finding.severity.value}: {place}: {finding.message}")
