@@ -179,20 +179,30 @@ def embed(
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
     named = [(text, flags.input_lines(text, raw)) for text in texts]
+    content: dict[str, Any] = {"form": vectors, "words": words}
+    write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
+        write = partial(parquet_output.embed_parquet, directory=out, compression=packed, **content)
     elif of_words:
         from bilm.embedding import word_output
 
         check_output(out, overwrite, inputs)
+        write = partial(word_output.embed_word2vec, min_count=min_count or 1)
         if form == "npz":
             word_output.check_names(words or ())
+            write = word_output.embed_npz
+        write = partial(write, outfile=out, **content)
     else:
         from bilm.embedding import hdf5_output
 
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
+        keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
+        file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
+        write = partial(hdf5_output.embed_file, outfile=Path(out), form=file_format)
+        write = partial(write, resume=resume, with_sentences=raw)
     process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.embedding.model_text import ModelText
@@ -209,25 +219,11 @@ def embed(
         read.warn()
         sentences_of, n_tokens = read.lines, read.n_words if words is None else None
     sentences = [(text, sentences_of(lines)) for text, lines in named]
-    write: Callable[..., EmbeddingReport]
-    if form == "parquet":
-        write = partial(parquet_output.embed_parquet, texts=sentences, directory=out, compression=packed)
-        write = partial(write, form=vectors, words=words)
-    elif of_words:
-        lines_of_texts = [lines for _, lines in sentences]
-        write = partial(word_output.embed_word2vec, texts=lines_of_texts, min_count=min_count or 1)
-        if form == "npz":
-            write = partial(word_output.embed_npz, lines=lines_of_texts[0])
-        write = partial(write, outfile=out, form=vectors, words=words)
-    else:
-        keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
-        file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
-        write = partial(hdf5_output.embed_file, lines=sentences[0][1], outfile=Path(out), form=file_format)
-        write = partial(write, resume=resume, with_sentences=raw)
+    source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
     unit = "sentences" if raw else "lines"
     progress = EmbeddingProgress(n_tokens)
     try:
-        report = write(embedder, overwrite=overwrite, callback=progress)
+        report = write(embedder, source, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
             echo("interrupted; the same command with --resume continues", err=True)
