@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.data import packing, stream
 from bilm.data.batcher import require_words
-from bilm.data.packing import pack
-from bilm.data.stream import encode_sentences
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, OptionsError, checked, require_flags, require_positive
 from bilm.io import PathLike
@@ -225,8 +224,8 @@ class WordPredictor(Scorer):
             directions: numbers of the directions to predict from.
             n_best: see `predict`.
         """
-        encoded = encode_sentences(map(" ".join, texts), self.vocabulary)
-        outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
+        encoded = stream.encode_sentences(map(" ".join, texts), self.vocabulary)
+        outputs = self.in_order(encoded, self.outputs(encoded, packing.pack(encoded.lengths)))
         flat = [
             (start + position, ids)
             for start, of_sentence in zip(encoded.starts, places, strict=True)

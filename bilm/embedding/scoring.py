@@ -21,8 +21,7 @@ from bilm.models import sentence_encoder as inference
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights import transfer
-from bilm.weights.distribution import StoredModel
+from bilm.weights import distribution, transfer
 
 _TEXT_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
@@ -102,7 +101,7 @@ class Scorer:
 
     @classmethod
     def from_stored(
-        cls, stored: StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+        cls, stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
     ) -> Self:
         """Read a stored model that predicts words.
 

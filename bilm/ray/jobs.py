@@ -28,9 +28,7 @@ from bilm.backend.settings import use_threads
 from bilm.data import corpus, packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
-from bilm.io import PathLike, is_url, messages
-from bilm.io.lines import read_stream_lines
-from bilm.io.shards import find_files
+from bilm.io import PathLike, is_url, lines, messages, shards
 from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
 
@@ -64,7 +62,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, find_files([pattern]))
+            files += map(os.path.abspath, shards.find_files([pattern]))
             continue
         system, path = parquet.file_system(pattern)
         with messages.os_errors_as(DataError, pattern):
@@ -92,7 +90,7 @@ def lines_of(file: str) -> Iterator[str]:
     with messages.os_errors_as(DataError, file):
         stream = system.open_input_stream(path, compression=None)
     with stream:
-        yield from read_stream_lines(stream, file)
+        yield from lines.read_stream_lines(stream, file)
 
 
 def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:

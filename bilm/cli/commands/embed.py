@@ -11,11 +11,9 @@ import click
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
 from bilm.cli.group import echo
+from bilm.io import messages, outputs, shards
 from bilm.io.lines import read_words
-from bilm.io.messages import printable
-from bilm.io.outputs import check_output
 from bilm.io.progress import ProgressLine, clock
-from bilm.io.shards import can_be_read_once
 from bilm.options.parameters import Pooling
 
 if TYPE_CHECKING:
@@ -189,7 +187,7 @@ def embed(
     elif of_words:
         from bilm.embedding import word_output
 
-        check_output(out, overwrite, inputs)
+        outputs.check_output(out, overwrite, inputs)
         write = partial(word_output.embed_word2vec, min_count=min_count or 1)
         if form == "npz":
             word_output.check_names(words or ())
@@ -212,7 +210,7 @@ def embed(
     read = ModelText(stored, raw, embedder.vocabulary)
     sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
     n_tokens = None
-    if not any(map(can_be_read_once, texts)):  # twice, so that a warning comes before the work
+    if not any(map(shards.can_be_read_once, texts)):  # twice, so that a warning comes before the work
         for text in texts:
             for _ in read(flags.input_lines(text, raw)):
                 pass
@@ -233,7 +231,7 @@ def embed(
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
-            echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
+            echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
         echo(
             f"{report.n_lines:,} {unit} -> {out}: {len(found):,} words with {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"

@@ -15,13 +15,9 @@ from typing import Any, ClassVar
 import click
 
 from bilm.backend import settings as backend_settings
-from bilm.backend.settings import cores_of_an_operation
 from bilm.cli import flags, group, process
 from bilm.errors import BilmError
-from bilm.io import STDIN, outputs
-from bilm.io.background import n_cores
-from bilm.io.progress import clock
-from bilm.io.run_files import run_files
+from bilm.io import STDIN, background, outputs, progress, run_files
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
 from bilm.options.plan import Plan
@@ -95,7 +91,7 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
     if estimate.bfloat16_seconds is not None:
         yield f"with --precision bfloat16: {estimate.bfloat16_seconds:.3f} s per step"
     yield (
-        f"time: {clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
+        f"time: {progress.clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
         f"{estimate.tokens_per_second:,.0f} tokens/s, first step {estimate.first_step_seconds:.1f} s; "
         "nothing was written"
     )
@@ -262,7 +258,8 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
     rates = {estimate.threads: estimate.tokens_per_second}
     if arguments["train_prefix"] and STDIN in map(str, arguments["train_prefix"]):
         return f"threads: {estimate.threads}; standard input cannot be read again to time others"
-    for threads in sorted({1, cores_of_an_operation(n_cores()), n_cores()} - rates.keys()):
+    n_cores = background.n_cores()
+    for threads in sorted({1, backend_settings.cores_of_an_operation(n_cores), n_cores} - rates.keys()):
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
         alone = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenProcessPool):
@@ -328,7 +325,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
     if not is_resumed and not arguments["dry_run"]:
-        for file in run_files(arguments["save_dir"]):  # which a new run replaces
+        for file in run_files.run_files(arguments["save_dir"]):  # which a new run replaces
             outputs.refuse_inputs(file, [config])
     return train.train(**arguments)
 
