@@ -440,16 +440,9 @@ class ElmoEmbedder(ChunkEmbedder):
         form = FileFormat(
             layers, dtype, pooling, use_sentence_keys, forget_sentences, compression=compression
         )
-        read = raw_lines(input_file) if raw else lines.lines_of(input_file)
-        return embed_file(
-            self.with_rows(batch_size),
-            self.pipeline.read(read) if raw else read,
-            Path(output_file),
-            form,
-            overwrite=overwrite,
-            resume=resume,
-            with_sentences=raw,
-        )
+        sentences = self.pipeline.read(raw_lines(input_file)) if raw else lines.lines_of(input_file)
+        write = functools.partial(embed_file, overwrite=overwrite, resume=resume, with_sentences=raw)
+        return write(self.with_rows(batch_size), sentences, Path(output_file), form)
 
 
 def dump_token_embeddings(
@@ -524,12 +517,7 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = load_inference_options(options_file).char_cnn is None
-    embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
-        vocab_file if by_word else None,
-        stateful=stateful,
-        batch_size=1 if stateful else None,
-    )
+    vocabulary = vocab_file if load_inference_options(options_file).char_cnn is None else None
+    settings: EmbedderKeywords = {"stateful": stateful, "batch_size": 1 if stateful else None}
+    embedder = ElmoEmbedder(options_file, weight_file, vocabulary, **settings)
     embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)

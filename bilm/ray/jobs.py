@@ -285,11 +285,8 @@ def _results(
     """
     files = text_files(texts)
     # The workers have another current directory.
-    absolute: dict[str, Any] = {
-        name: Path(os.path.abspath(path))
-        for name, path in vars(model).items()
-        if path and name != "checkpoint"
-    }
+    paths = ((name, path) for name, path in vars(model).items() if path and name != "checkpoint")
+    absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths}
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(
