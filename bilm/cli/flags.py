@@ -142,6 +142,18 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda call, option: option(call), reversed(options), command)
 
 
+def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
+    """Return an option that takes the name of a file or directory.
+
+    Args:
+        name: name of the option, such as ``--outfile``.
+        text: description in the help.
+        *names: further names, such as that of the command's argument.
+        **settings: further arguments of `click.option`.
+    """
+    return click.option(name, *names, type=FILE, help=text, **settings)
+
+
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
     """Return the flag of a parameter, with its help, bounds, choices and default.
 
@@ -205,16 +217,14 @@ overwrite = click.option("--overwrite", is_flag=True, help="Replace existing out
 
 def vocab_file(shown: str | bool = "the run's copy") -> Decorator:
     """Return ``--vocab-file``; `shown` is the vocabulary used without it, False if there is none."""
-    return click.option("--vocab-file", type=FILE, show_default=shown, help="Vocabulary, one word per line.")
+    return path("--vocab-file", "Vocabulary, one word per line.", show_default=shown)
 
 
-_model = click.option(
-    "--model",
-    type=FILE,
-    help="Model: a run directory, a weight file, or a folder or archive with options.json and weights.",
+_model = path(
+    "--model", "Model: a run directory, a weight file, or a folder or archive with options.json and weights."
 )
 _of_a_run = (
-    click.option("--save-dir", type=FILE, hidden=True, help="Run directory; bilm-tf's name of --model."),
+    path("--save-dir", "Run directory; bilm-tf's name of --model.", hidden=True),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP|NAME", help="Checkpoint of the run."
     ),
@@ -224,8 +234,8 @@ whole_model = together(_model, *_of_a_run)
 
 any_model = together(
     _model,
-    click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
-    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, or AllenNLP's model.tar.gz."),
+    path("--options-file", "The options.json of --weight-file.", hidden=True),
+    path("--weight-file", "HDF5 weights, or AllenNLP's model.tar.gz.", hidden=True),
     *_of_a_run,
 )
 """The flags that select any model: a path, dumped weights or a run directory."""
@@ -247,7 +257,7 @@ def model_path(name: str, several: bool = False) -> Decorator:
             command(model=model or word, **flags)
 
         help_text = f"Same as {name}" + ("; repeatable." if several else ".")
-        option = click.option("--model", type=FILE, multiple=several, hidden=True, help=help_text)
+        option = path("--model", help_text, multiple=several, hidden=True)
         n_words = -1 if several else 1
         return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
 

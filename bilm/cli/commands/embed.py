@@ -39,11 +39,10 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
 @click.option("--with-softmax", is_flag=True, help="With --concat, add the softmax row of each word.")
-@click.option(
+@flags.path(
     "--words",
+    "Write the vectors of the words of this file, one per line, at each of their occurrences.",
     "words_file",
-    type=flags.FILE,
-    help="Write the vectors of the words of this file, one per line, at each of their occurrences.",
 )
 @click.option(
     "--min-count",

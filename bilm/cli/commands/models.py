@@ -19,14 +19,6 @@ from bilm.options.parameters import Compat, Context
 if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
 
-_format = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["tsv", "jsonl"]),
-    default="tsv",
-    help="Output format: tab-separated with a header, or JSON lines.",
-)
-
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
 @flags.model_path("MODEL")
@@ -101,7 +93,13 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @flags.no_xla
 @flags.precision
 @click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
-@_format
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tsv", "jsonl"]),
+    default="tsv",
+    help="Output format: tab-separated with a header, or JSON lines.",
+)
 @flags.on_ray
 def score(
     sentences: str,
@@ -210,12 +208,8 @@ def _cell(value: object) -> str:
     is_flag=True,
     help="Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
 )
-@click.option("--words", type=flags.FILE, help="Predict only at the words of this file, one per line.")
-@click.option(
-    "--candidates",
-    type=flags.FILE,
-    help="Choose from the words of this file, one per line, that are in the vocabulary.",
-)
+@flags.path("--words", "Predict only at the words of this file, one per line.")
+@flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
 @click.option(
     "--format",
     "form",
@@ -294,18 +288,12 @@ def predict(
 
 @click.command(short_help="Write the weights for embedding to HDF5.")
 @flags.whole_model
-@click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
-@click.option(
+@flags.path("--outfile", "HDF5 file to write.")
+@flags.path(
     "--model-dir",
-    type=flags.FILE,
-    help="Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
+    "Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
 )
-@click.option(
-    "--vocab-file",
-    type=flags.FILE,
-    show_default="the model's own",
-    help="With --model-dir: vocabulary of the model.",
-)
+@flags.path("--vocab-file", "With --model-dir: vocabulary of the model.", show_default="the model's own")
 @click.option("--with-softmax", is_flag=True, help="Also write the softmax.")
 @click.option("--language", metavar="CODE", help="For the card: language of the text, such as fi.")
 @click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
@@ -341,7 +329,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
-@click.option("--saved-model", "directory", type=flags.FILE, required=True, help="Directory to write.")
+@flags.path("--saved-model", "Directory to write.", "directory", required=True)
 @flags.embedding_model
 @flags.overwrite
 def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | None, overwrite: bool) -> None:

@@ -14,11 +14,10 @@ from bilm.io import messages, outputs
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
 @flags.model_path("RUN...", several=True)
-@click.option(
+@flags.path(
     "--outfile",
-    type=flags.FILE,
+    "File to write: .html (interactive page), .png, .svg or .pdf.",
     show_default="a chart in the terminal",
-    help="File to write: .html (interactive page), .png, .svg or .pdf.",
 )
 @click.option(
     "--x",
@@ -60,10 +59,8 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.option(
     "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
-@click.option(
-    "--plot",
-    type=flags.FILE,
-    help="Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf.",
+@flags.path(
+    "--plot", "Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf."
 )
 @click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
 @flags.overwrite

@@ -186,10 +186,8 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
 
 _training_flags = flags.together(
     flags.text_files("--train-prefix", required=False),
-    click.option(
-        "--corpus",
-        type=flags.FILE,
-        help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
+    flags.path(
+        "--corpus", "Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file."
     ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in RARE)
@@ -292,7 +290,7 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(shown=False)
-@click.option("--save-dir", type=flags.FILE, required=True, help="Run directory to write.")
+@flags.path("--save-dir", "Run directory to write.", required=True)
 @click.option(
     "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
 )
@@ -301,12 +299,11 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
     type=_OptionsFile(path_type=Path),
     help="File of hyper-parameters: an options.json, or the same keys in TOML.",
 )
-@click.option(
+@flags.path(
     "--config",
-    type=flags.FILE,
+    "TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
     is_eager=True,
     callback=_read_config,
-    help="TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
 )
 @_recipe(default="auto with a preset")
 @_training_command
@@ -333,13 +330,12 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file()
 @flags.any_model
-@click.option("--save-to", type=flags.FILE, help="New run directory; the old one is not changed.")
+@flags.path("--save-to", "New run directory; the old one is not changed.")
 @click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")
-@click.option(
+@flags.path(
     "--old-vocab-file",
-    type=flags.FILE,
+    "With --remap-vocab: the vocabulary the model was trained with.",
     show_default="the run's copy",
-    help="With --remap-vocab: the vocabulary the model was trained with.",
 )
 @_recipe(default="the options of the model")
 @click.option(

@@ -19,7 +19,7 @@ def vocab() -> None:
 
 @vocab.command(cls=flags.TextCommand)
 @flags.text_files("--train-prefix", url=True)
-@click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
+@flags.path("--outfile", "Vocabulary to write.", required=True)
 @click.option("--min-count", type=flags.POSITIVE, default=1, help="Leave out words with fewer occurrences.")
 @click.option(
     "--max-size", type=flags.Integer(min=4), help="Maximum number of words, including the special ones."
