@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,12 @@ def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
     return click.option(name, *names, type=FILE, help=text, **settings)
 
 
+def choice(name: str, text: str, values: Iterable[str], *names: str, **settings: Any) -> Decorator:
+    """Return an option that takes one of several values; the other arguments are those of `path`."""
+    kind = click.Choice([str(value) for value in values])
+    return click.option(name, *names, type=kind, help=text, **settings)
+
+
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
     """Return the flag of a parameter, with its help, bounds, choices and default.
 
@@ -205,11 +211,11 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--no-xla", is_flag=True, help=text)(call)
 
 
-precision = click.option(
+precision = choice(
     "--precision",
-    type=click.Choice(["float32", "bfloat16"]),
+    "Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
+    ["float32", "bfloat16"],
     default="float32",
-    help="Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
 )
 
 overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
@@ -388,6 +394,10 @@ raw = click.option(
     help="The text is raw: split it as the training text was. Its sentences are numbered, not its lines.",
 )
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
+
+embedding_text = together(embedding_model, raw, no_xla)
+predicting_text = together(predicting_model, raw, no_xla)
+"""The flags that select a model and how it reads a text."""
 
 
 def say_end(text: "ModelText") -> None:

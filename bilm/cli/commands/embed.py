@@ -28,9 +28,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
-@flags.embedding_model
-@flags.raw
-@flags.no_xla
+@flags.embedding_text
 @flags.precision
 @_choice("all", "Write all layers (the default, except of words).")
 @_choice("top", "Write the top layer only.")
@@ -50,11 +48,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="1",
     help="Leave out words that occur less often, in word2vec's format.",
 )
-@click.option(
-    "--pooling",
-    type=click.Choice(Pooling.values()),
-    help="Write one vector per sentence: the mean or the maximum over its words.",
-)
+@flags.choice("--pooling", "Write one vector per sentence: the mean or the maximum over its words.", Pooling)
 @click.option(
     "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
 )
@@ -75,24 +69,21 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="16384",
     help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
-@click.option(
+@flags.choice(
     "--format",
+    "Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
+    ["hdf5", "parquet", "npz", "word2vec"],
     "form",
-    type=click.Choice(["hdf5", "parquet", "npz", "word2vec"]),
     show_default="npz for OUT.npz and with --words, word2vec for OUT.vec; parquet with --ray; else hdf5",
-    help="Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float16"]),
-    show_default="float32; float16 in Parquet",
-    help="Data type of the vectors.",
+@flags.choice(
+    "--dtype", "Data type of the vectors.", ["float32", "float16"], show_default="float32; float16 in Parquet"
 )
-@click.option(
+@flags.choice(
     "--compression",
-    type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
+    "Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
+    ["none", "gzip", "lzf", "snappy", "zstd"],
     default="none",
-    help="Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
     "--cuda-device",
@@ -102,11 +93,11 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="the first GPU if there is one",
     help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
 )
-@click.option(
+@flags.choice(
     "--backend",
-    type=click.Choice([*LIBRARIES]),
+    "Library that computes the vectors. Install torch or jax separately.",
+    LIBRARIES,
     default="tensorflow",
-    help="Library that computes the vectors. Install torch or jax separately.",
 )
 @click.option("--resume", is_flag=True, help="Finish an interrupted command.")
 @flags.overwrite

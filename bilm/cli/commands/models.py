@@ -57,10 +57,10 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.no_xla
 @flags.precision
 @click.option("--batch-size", type=flags.ROWS, show_default="256", help="With --compat: rows per batch.")
-@click.option(
+@flags.choice(
     "--compat",
-    type=click.Choice(Compat.values()),
-    help="Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
+    "Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
+    Compat,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
 def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
@@ -88,17 +88,15 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 
 @click.command(short_help="Print log-probabilities of sentences.")
 @click.argument("sentences", type=flags.TEXT_OR_URL)
-@flags.predicting_model
-@flags.raw
-@flags.no_xla
+@flags.predicting_text
 @flags.precision
 @click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
-@click.option(
+@flags.choice(
     "--format",
+    "Output format: tab-separated with a header, or JSON lines.",
+    ["tsv", "jsonl"],
     "form",
-    type=click.Choice(["tsv", "jsonl"]),
     default="tsv",
-    help="Output format: tab-separated with a header, or JSON lines.",
 )
 @flags.on_ray
 def score(
@@ -140,22 +138,20 @@ def score(
         from bilm.ray.jobs import score
 
         scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
-    header = True
-    for number, result in scores:
-        for record in _token_records(number, result) if tokens else [_sentence_record(number, result)]:
-            if form == "jsonl":
-                click.echo(json_line(record))
-                continue
-            if header:
-                click.echo("\t".join(record))
-                header = False
-            click.echo("\t".join(map(_cell, record.values())))
+    records = itertools.starmap(_token_records if tokens else _sentence_records, scores)
+    for i, record in enumerate(itertools.chain.from_iterable(records)):
+        if form == "jsonl":
+            click.echo(json_line(record))
+            continue
+        if i == 0:
+            click.echo("\t".join(record))
+        click.echo("\t".join(map(_cell, record.values())))
     if text is not None:
         flags.say_end(text)
 
 
-def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
-    return {
+def _sentence_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
+    yield {
         "line": number,
         "words": len(score.words),
         "unknown": int((~score.is_known).sum()),
@@ -192,15 +188,13 @@ def _cell(value: object) -> str:
 
 @click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.PathName(allow_dash=True))
-@flags.predicting_model
-@flags.raw
-@flags.no_xla
+@flags.predicting_text
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
-@click.option(
+@flags.choice(
     "--context",
-    type=click.Choice(Context.values()),
+    "Context of a prediction: the words to the left, to the right, or both.",
+    Context,
     default=Context.BOTH.value,
-    help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
 @click.option(
@@ -210,12 +204,12 @@ def _cell(value: object) -> str:
 )
 @flags.path("--words", "Predict only at the words of this file, one per line.")
 @flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
-@click.option(
+@flags.choice(
     "--format",
+    "Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
+    ["tsv", "jsonl", "text"],
     "form",
-    type=click.Choice(["tsv", "jsonl", "text"]),
     default="tsv",
-    help="Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
 )
 def predict(
     sentences: str,

@@ -19,12 +19,7 @@ from bilm.io import messages, outputs
     "File to write: .html (interactive page), .png, .svg or .pdf.",
     show_default="a chart in the terminal",
 )
-@click.option(
-    "--x",
-    type=click.Choice(["step", "tokens", "epoch", "time"]),
-    default="step",
-    help="Unit of the horizontal axis.",
-)
+@flags.choice("--x", "Unit of the horizontal axis.", ["step", "tokens", "epoch", "time"], default="step")
 @flags.overwrite
 def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
     """Draw the training curves of run directories RUN... in the terminal or to a file.
@@ -52,9 +47,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("word")
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
-@flags.embedding_model
-@flags.raw
-@flags.no_xla
+@flags.embedding_text
 @click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
 @click.option(
     "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."

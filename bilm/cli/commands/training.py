@@ -280,20 +280,18 @@ def _tokens_per_second(kind: str, arguments: Mapping[str, Any], uses_xla: bool) 
 
 def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make the option ``--recipe``; `default` says what applies without it."""
-    return click.option(
+    return flags.choice(
         "--recipe",
-        type=click.Choice(recipes.RECIPES),
+        "Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
+        recipes.RECIPES,
         show_default=default,
-        help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
     )
 
 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(shown=False)
 @flags.path("--save-dir", "Run directory to write.", required=True)
-@click.option(
-    "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
-)
+@flags.choice("--preset", "Named set of hyper-parameters.", PRESETS, show_default="laptop")
 @click.option(
     "--options",
     type=_OptionsFile(path_type=Path),
@@ -338,9 +336,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     show_default="the run's copy",
 )
 @_recipe(default="the options of the model")
-@click.option(
-    "--freeze", type=click.Choice(Freeze.values()), default="none", help="Part of the model to freeze."
-)
+@flags.choice("--freeze", "Part of the model to freeze.", Freeze, default="none")
 @_training_command
 @flags.overwrite
 def restart(**arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401

@@ -54,8 +54,7 @@ def build(
 
     doubts: list[str] = []
 
-    held = atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError)
-    with held as (temporary,):
+    with atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError) as (temporary,):
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
