@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,9 +234,8 @@ def _is_ours(directory: PathLike) -> bool:
 _EMBEDDINGS = outputs.Kind("a directory of embeddings", _is_ours)
 
 
-@contextmanager
-def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    """Open a temporary directory for the files, which becomes `path` when the block succeeds.
+def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManager[list[Path]]:
+    """Open one temporary directory for the files, which becomes `path` when the block succeeds.
 
     `path` is locked against other processes until the end of the block, and checked by `check_parquet`.
 
@@ -248,8 +247,7 @@ def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
         DataError: the directory cannot be written, another process is writing it, or it appeared during the
             work; the result is then beside it, under the name in the message.
     """
-    with atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS, failure=DataError) as (temporary,):
-        yield temporary
+    return atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS, failure=DataError)
 
 
 def embed_parquet(
@@ -297,7 +295,7 @@ def embed_parquet(
     report = EmbeddingReport()
     n_parts = n_bytes = 0
     writer: Any = None
-    with parquet_directory(directory, overwrite) as place, ExitStack() as open_file:
+    with parquet_directory(directory, overwrite) as (place,), ExitStack() as open_file:
         for table in background.prefetch(tables(), depth=1):
             if writer is None or n_bytes >= _PART_BYTES:
                 open_file.close()

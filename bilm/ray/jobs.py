@@ -456,7 +456,7 @@ def output_directory(directory: str, overwrite: bool, run_id: str) -> Iterator[s
         DataError: the file system refuses to write; new files are removed, old files are kept.
     """
     if not is_url(directory):
-        with parquet.parquet_directory(directory, overwrite) as place:
+        with parquet.parquet_directory(directory, overwrite) as (place,):
             yield str(place)
         return
     system, path = parquet.file_system(directory)
