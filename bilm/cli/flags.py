@@ -142,6 +142,11 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda call, option: option(call), reversed(options), command)
 
 
+def switch(name: str, text: str, *names: str) -> Decorator:
+    """Return an option without a value; the arguments are those of `path`."""
+    return click.option(name, *names, is_flag=True, help=text)
+
+
 def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
     """Return an option that takes the name of a file or directory.
 
@@ -207,8 +212,7 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
         with without_xla() if no_xla else nullcontext():
             command(**flags)
 
-    text = "Disable XLA compilation; slower, for systems where XLA fails."
-    return click.option("--no-xla", is_flag=True, help=text)(call)
+    return switch("--no-xla", "Disable XLA compilation; slower, for systems where XLA fails.")(call)
 
 
 precision = choice(
@@ -218,7 +222,7 @@ precision = choice(
     default="float32",
 )
 
-overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
+overwrite = switch("--overwrite", "Replace existing output.")
 
 
 def vocab_file(shown: str | bool = "the run's copy") -> Decorator:
@@ -388,10 +392,8 @@ def input_lines(path: Path | str, raw: bool = False) -> Iterator[str]:
     return lines.read_lines(path)
 
 
-raw = click.option(
-    "--raw",
-    is_flag=True,
-    help="The text is raw: split it as the training text was. Its sentences are numbered, not its lines.",
+raw = switch(
+    "--raw", "The text is raw: split it as the training text was. Its sentences are numbered, not its lines."
 )
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
 

@@ -36,7 +36,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
-@click.option("--with-softmax", is_flag=True, help="With --concat, add the softmax row of each word.")
+@flags.switch("--with-softmax", "With --concat, add the softmax row of each word.")
 @flags.path(
     "--words",
     "Write the vectors of the words of this file, one per line, at each of their occurrences.",
@@ -49,14 +49,10 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     help="Leave out words that occur less often, in word2vec's format.",
 )
 @flags.choice("--pooling", "Write one vector per sentence: the mean or the maximum over its words.", Pooling)
-@click.option(
-    "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
-)
-@click.option("--forget-sentences", is_flag=True, help="Do not write sentence_to_index.")
-@click.option(
-    "--include-sentence-indices", is_flag=True, help="Also write sentence_to_index as sentence_indices."
-)
-@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
+@flags.switch("--use-sentence-keys", "Name datasets by their sentences, not by line numbers.")
+@flags.switch("--forget-sentences", "Do not write sentence_to_index.")
+@flags.switch("--include-sentence-indices", "Also write sentence_to_index as sentence_indices.")
+@flags.switch("--stateful", "Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
     type=flags.ROWS,
@@ -99,7 +95,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     LIBRARIES,
     default="tensorflow",
 )
-@click.option("--resume", is_flag=True, help="Finish an interrupted command.")
+@flags.switch("--resume", "Finish an interrupted command.")
 @flags.overwrite
 @flags.on_ray
 def embed(

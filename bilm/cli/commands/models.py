@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
 @flags.model_path("MODEL")
-@click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@flags.switch("--arrays", "List every array with its shape.", "with_arrays")
+@flags.switch("--json", "Print one JSON object.", "as_json")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     """Describe MODEL: a run directory, a folder or archive of a model, or a weight file.
 
@@ -62,7 +62,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     "Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
     Compat,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
+@flags.switch("--json", "Print one line of JSON at the end.", "as_json")
 def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
     """Print the perplexity of a text under the full softmax.
 
@@ -90,7 +90,7 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 @click.argument("sentences", type=flags.TEXT_OR_URL)
 @flags.predicting_text
 @flags.precision
-@click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
+@flags.switch("--tokens", "Print one line per token instead of one per sentence.")
 @flags.choice(
     "--format",
     "Output format: tab-separated with a header, or JSON lines.",
@@ -197,10 +197,9 @@ def _cell(value: object) -> str:
     default=Context.BOTH.value,
 )
 @click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
-@click.option(
+@flags.switch(
     "--patterns",
-    is_flag=True,
-    help="Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
+    "Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
 )
 @flags.path("--words", "Predict only at the words of this file, one per line.")
 @flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
@@ -288,7 +287,7 @@ def predict(
     "Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
 )
 @flags.path("--vocab-file", "With --model-dir: vocabulary of the model.", show_default="the model's own")
-@click.option("--with-softmax", is_flag=True, help="Also write the softmax.")
+@flags.switch("--with-softmax", "Also write the softmax.")
 @click.option("--language", metavar="CODE", help="For the card: language of the text, such as fi.")
 @click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
 @click.option(

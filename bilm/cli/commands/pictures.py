@@ -55,7 +55,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @flags.path(
     "--plot", "Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf."
 )
-@click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
+@flags.switch("--same-word", "Consider only other occurrences of the same word.")
 @flags.overwrite
 def neighbours(
     word: str,

@@ -51,7 +51,7 @@ _READ_AS = {
 @flags.together(
     *(flags.flag_of(setting, _READ_AS.get(setting.name)) for setting in parameters(Settings).values())
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@flags.switch("--json", "Print one JSON object.", "as_json")
 @flags.overwrite
 def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.

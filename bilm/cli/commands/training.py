@@ -329,7 +329,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 @flags.vocab_file()
 @flags.any_model
 @flags.path("--save-to", "New run directory; the old one is not changed.")
-@click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")
+@flags.switch("--remap-vocab", "Adapt the model to the words of --vocab-file.")
 @flags.path(
     "--old-vocab-file",
     "With --remap-vocab: the vocabulary the model was trained with.",
