@@ -266,13 +266,10 @@ class Scorer:
             tokens[:, places] = type_numbers.reshape(len(inputs), -1)
             begins = np.zeros((end - first) * n_rows, bool)
             begins[places] = packing.is_first[numbers] & (not is_one_batch)
-            outputs, states = self._run(
-                self._words(text.words_of(types, self.vocabulary)),
-                tokens.reshape(len(inputs), -1, n_rows),
-                places,
-                begins.reshape(-1, n_rows),
-                tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
-            )
+            table = self._words(text.words_of(types, self.vocabulary))
+            by_step = tokens.reshape(len(inputs), -1, n_rows)
+            states = tf.nest.map_structure(lambda state: state[:n_rows], states)  # noqa: B023 - called here
+            outputs, states = self._run(table, by_step, places, begins.reshape(-1, n_rows), states)
             yield numbers, outputs
 
     def _compute_outputs(

@@ -389,12 +389,9 @@ def run_packed(
     """
     by_direction, after = [], []
     for direction in range(encoder.options.n_directions):
+        words = backend.gather(table, tokens[direction])
         outputs, state = encoder.run_direction(
-            direction,
-            backend.gather(table, tokens[direction]),
-            states[direction],
-            lengths=lengths,
-            begins=begins,
+            direction, words, states[direction], lengths=lengths, begins=begins
         )
         by_direction.append([keras.ops.reshape(output, (-1, output.shape[-1])) for output in outputs])
         after.append(state)
