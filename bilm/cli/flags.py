@@ -196,12 +196,8 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
         most = None
     if parameter.kind is int:
         return Integer(least, most)
-    return Number(
-        above if least is None else least,
-        below if most is None else most,
-        min_open=least is None,
-        max_open=most is None,
-    )
+    low, high = above if least is None else least, below if most is None else most
+    return Number(low, high, min_open=least is None, max_open=most is None)
 
 
 def no_xla(command: Callable[..., None]) -> Callable[..., None]:

@@ -88,12 +88,8 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        require_flags(
-            requires_grad=requires_grad,
-            do_layer_norm=do_layer_norm,
-            keep_sentence_boundaries=keep_sentence_boundaries,
-            trainable=trainable,
-        )
+        require_flags(requires_grad=requires_grad, do_layer_norm=do_layer_norm)
+        require_flags(keep_sentence_boundaries=keep_sentence_boundaries, trainable=trainable)
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value:  # AllenNLP's configurations have an empty list
                 raise OptionsError(

@@ -429,17 +429,11 @@ class ElmoEmbedder(ChunkEmbedder):
             DataError: a file cannot be read or written, or the output exists or is the input.
             OptionsError: there are no such layers, or an argument is out of range or not True or False.
         """
-        require_flags(
-            forget_sentences=forget_sentences,
-            use_sentence_keys=use_sentence_keys,
-            raw=raw,
-            overwrite=overwrite,
-            resume=resume,
-        )
+        require_flags(forget_sentences=forget_sentences, use_sentence_keys=use_sentence_keys)
+        require_flags(raw=raw, overwrite=overwrite, resume=resume)
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
-        form = FileFormat(
-            layers, dtype, pooling, use_sentence_keys, forget_sentences, compression=compression
-        )
+        keys = (use_sentence_keys, forget_sentences)
+        form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
         sentences = self.pipeline.read(raw_lines(input_file)) if raw else lines.lines_of(input_file)
         write = functools.partial(embed_file, overwrite=overwrite, resume=resume, with_sentences=raw)
         return write(self.with_rows(batch_size), sentences, Path(output_file), form)

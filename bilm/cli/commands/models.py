@@ -251,9 +251,8 @@ def predict(
         click.echo(f"{candidates}: {n_unknown:,} of {len(choices):,} words {problem}", err=True)
     text = ModelText(stored, raw, predictor.vocabulary)
     wanted = None if gap is None else text.word(gap)
-    read, again = itertools.tee(
-        map(str.split, text(lines, wanted, lambda word: patterns and is_pattern(word)))
-    )
+    counted = text(lines, wanted, lambda word: patterns and is_pattern(word))
+    read, again = itertools.tee(map(str.split, counted))
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
