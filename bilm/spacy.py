@@ -137,7 +137,8 @@ def make_elmo(
             model from its path.
         cache_mb: megabytes for vectors that a training computes once.
     """
-    shims, params = [FrozenElmo(model, store, cache_mb)], {"mix": None, "scale": None}
+    params = {"mix": None, "scale": None}
+    shims = [FrozenElmo(model, store, cache_mb)]
     elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, params=params, shims=shims)
     both = elmo if beside is None else concatenate(elmo, beside)
     return chain(both, with_array(Maxout(width, nP=3, dropout=0.0, normalize=True)))

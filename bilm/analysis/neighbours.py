@@ -138,7 +138,8 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
         low, high = points.min(axis=0), points.max(axis=0)
         room = np.maximum(0.12 * (high - low), 1e-3)
         (x, *xs), (y, *ys) = ((points - low + room) / (high - low + 2 * room)).T.tolist()
-        similarities, labels = [near.similarity for near in layer.found], [*map(_label, layer.found)]
+        similarities = [near.similarity for near in layer.found]
+        labels = [_label(near) for near in layer.found]
         texts = [
             f"cosine similarity {near.similarity:.4f}, line {near.line}\n{near.in_context(40)}"
             for near in layer.found

@@ -322,7 +322,8 @@ class Elmo(keras.layers.Layer):
             for name, leaf in self.encoder.named_weights().items()
         }
         hdf5_file.write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
-        n_values, reasons = sum(array.size for array in arrays.values()), dump.unreadable_by(options)
+        n_values = sum(array.size for array in arrays.values())
+        reasons = dump.unreadable_by(options)
         return dump.DumpResult(weights, options_file, self.name, len(arrays), n_values, unreadable_by=reasons)
 
     @classmethod

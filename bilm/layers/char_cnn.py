@@ -47,7 +47,8 @@ class CharCNN(NetworkLayer):
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the weights; the input's shape does not matter."""
         options, self.projection = self.options, None
-        shape, uniform = (N_CHARACTERS, options.embedding_dim), keras.initializers.RandomUniform(-1.0, 1.0)
+        shape = (N_CHARACTERS, options.embedding_dim)
+        uniform = keras.initializers.RandomUniform(-1.0, 1.0)
         self.char_embed = self.add_weight(name="char_embed", shape=shape, initializer=uniform)
         self.kernels = [
             self.add_weight(
