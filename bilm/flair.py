@@ -57,14 +57,12 @@ class ElmoEmbeddings(TokenEmbeddings):
 
     def _add_embeddings_internal(self, sentences: list[Sentence]) -> None:
         words = ([token.text for token in sentence] for sentence in sentences)
-        for sentence, vectors in zip(
-            sentences, self.embedder.embed_sentences(words, layers=self.layers), strict=True
-        ):
+        embedded = self.embedder.embed_sentences(words, layers=self.layers)
+        for sentence, vectors in zip(sentences, embedded, strict=True):
             # (layers, words, dim) or (words, dim)
             by_word = vectors.swapaxes(0, -2).reshape(len(sentence), self._length)
-            for token, vector in zip(
-                sentence, torch.from_numpy(by_word.copy()).to(flair.device), strict=True
-            ):
+            tensors = torch.from_numpy(by_word.copy()).to(flair.device)
+            for token, vector in zip(sentence, tensors, strict=True):
                 token.set_embedding(self.name, vector)
 
     def to_params(self) -> dict[str, Any]:

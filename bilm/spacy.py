@@ -54,9 +54,8 @@ class FrozenElmo(Shim):
                     self.cache[words] = vectors
                     self.free_bytes -= vectors.nbytes
         blank = np.zeros((self.embedder.n_layers, 0, self.embedder.dim), np.float32)
-        return np.concatenate(
-            [blank, *(self.cache.get(words, found.get(words)) for words in sentences)], axis=1
-        )
+        by_sentence = (self.cache.get(words, found.get(words)) for words in sentences)
+        return np.concatenate([blank, *by_sentence], axis=1)
 
     def to_bytes(self) -> bytes:
         """Return the checksum of the model and, if it is to be stored, the model as a ZIP archive."""
@@ -138,13 +137,8 @@ def make_elmo(
             model from its path.
         cache_mb: megabytes for vectors that a training computes once.
     """
-    elmo = Model(
-        "elmo",
-        _forward,
-        init=_initialize,
-        dims={"nO": None},
-        params={"mix": None, "scale": None},
-        shims=[FrozenElmo(model, store, cache_mb)],
-    )
+    params = {"mix": None, "scale": None}
+    shims = [FrozenElmo(model, store, cache_mb)]
+    elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, params=params, shims=shims)
     both = elmo if beside is None else concatenate(elmo, beside)
     return chain(both, with_array(Maxout(width, nP=3, dropout=0.0, normalize=True)))

@@ -138,18 +138,11 @@ def curves_picture(runs: Mapping[str, Metrics], x: str) -> Picture:
         x: one of `X_AXES`, used by an image and shown first by a page; time counts from the first record.
     """
     groups = [headline(name, run) for name, run in runs.items()] if len(runs) > 1 else [""]
-    views = [
-        View(
-            label,
-            label,
-            [
-                series
-                for run, group, colour in zip(runs.values(), groups, colours(len(runs)), strict=True)
-                for series in curves_of(run, axis, colour, group)
-            ],
-        )
-        for axis, label in X_AXES.items()
-    ]
+    drawn = [*zip(runs.values(), colours(len(runs)), groups, strict=True)]
+    views = []
+    for axis, label in X_AXES.items():
+        curves = (curves_of(run, axis, colour, group) for run, colour, group in drawn)
+        views.append(View(label, label, [*itertools.chain.from_iterable(curves)]))
     note = "Click the legend to hide a curve; drag to zoom, double-click to zoom out."
     return Picture(_title(runs), note, views, [*X_AXES].index(x), logarithmic=(PERPLEXITY, NORM))
 

@@ -97,9 +97,8 @@ def find_neighbours(
         Neighbours in each layer, from 0.
     """
     (own,) = embedder.embed_chunk([words])
-    by_layer = [
-        Neighbours(Occurrence(-1, words, position, 1.0, vectors[position].copy()), []) for vectors in own
-    ]
+    queries = (Occurrence(-1, words, position, 1.0, vectors[position].copy()) for vectors in own)
+    by_layer = [Neighbours(query, []) for query in queries]
     wanted = _folded(words[position]) if same_word else None
     sentences = (
         (line, sentence, places)
@@ -139,18 +138,13 @@ def neighbours_picture(layers: Sequence[Neighbours], chosen: int = 0) -> Picture
         low, high = points.min(axis=0), points.max(axis=0)
         room = np.maximum(0.12 * (high - low), 1e-3)
         (x, *xs), (y, *ys) = ((points - low + room) / (high - low + 2 * room)).T.tolist()
-        dots = Series(
-            xs,
-            ys,
-            _PANEL,
-            _DOT,
-            values=[near.similarity for near in layer.found],
-            labels=[_label(near) for near in layer.found],
-            hover=[
-                f"cosine similarity {near.similarity:.4f}, line {near.line}\n{near.in_context(40)}"
-                for near in layer.found
-            ],
-        )
+        similarities = [near.similarity for near in layer.found]
+        labels = [_label(near) for near in layer.found]
+        texts = [
+            f"cosine similarity {near.similarity:.4f}, line {near.line}\n{near.in_context(40)}"
+            for near in layer.found
+        ]
+        dots = Series(xs, ys, _PANEL, _DOT, values=similarities, labels=labels, hover=texts)
         hover = f"query word\n{layer.word.in_context(40)}"
         star = Series([x], [y], _PANEL, _STAR, "#d62728", labels=[_label(layer.word)], hover=[hover])
         place = " (words alone)" if not number else " (top)" if layer is layers[-1] else ""

@@ -332,14 +332,8 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
         }
         for view in picture.views
     ]
-    menu = {
-        "buttons": views,
-        "active": picture.chosen,
-        "x": 0,
-        "xanchor": "left",
-        "y": 1,
-        "yanchor": "bottom",
-    }
+    menu = {"buttons": views, "active": picture.chosen, "pad": {"b": 8}}
+    menu |= {"x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     quiet = {"gridcolor": "#e8e8e8", "zeroline": False, "linecolor": "#888", "automargin": True}
     quiet |= frame | {"showticklabels": picture.has_numbers}
     part = 1 / (len(panels) + 2)  # share of the height for each panel but the first
@@ -349,7 +343,7 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
         "hoverlabel": {"align": "left"},
         "legend": {"orientation": "h", "groupclick": "toggleitem", "yref": "container", "y": 0},
         "margin": {"t": 76, "b": 50, "l": 50, "r": 10},
-        "updatemenus": [menu | {"pad": {"b": 8}}],
+        "updatemenus": [menu],
         "xaxis": quiet | {"title": {"text": _escaped(chosen.x_label)}, "anchor": f"y{[*axes.values()][-1]}"},
     }
     for i, (panel, is_log) in enumerate(panels.items()):
@@ -384,9 +378,8 @@ def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | N
         scale = {"colorscale": "Viridis", "reversescale": True, "showscale": True, "colorbar": bar}
         trace["marker"] |= scale | {"color": [*series.values]}
     if series.labels:
-        trace["text"] = [
-            _escaped(label) if side else "" for label, side in zip(series.labels, sides, strict=True)
-        ]
+        pairs = zip(series.labels, sides, strict=True)
+        trace["text"] = [_escaped(label) if side else "" for label, side in pairs]
         trace["textposition"] = [side or "top center" for side in sides]
     if series.hover:
         trace |= {"hoverinfo": "text", "hovertext": [_wrapped(text, 44) for text in series.hover]}

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,6 +142,29 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda call, option: option(call), reversed(options), command)
 
 
+def switch(name: str, text: str, *names: str) -> Decorator:
+    """Return an option without a value; the arguments are those of `path`."""
+    return click.option(name, *names, is_flag=True, help=text)
+
+
+def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
+    """Return an option that takes the name of a file or directory.
+
+    Args:
+        name: name of the option, such as ``--outfile``.
+        text: description in the help.
+        *names: further names, such as that of the command's argument.
+        **settings: further arguments of `click.option`.
+    """
+    return click.option(name, *names, type=FILE, help=text, **settings)
+
+
+def choice(name: str, text: str, values: Iterable[str], *names: str, **settings: Any) -> Decorator:
+    """Return an option that takes one of several values; the other arguments are those of `path`."""
+    kind = click.Choice([str(value) for value in values])
+    return click.option(name, *names, type=kind, help=text, **settings)
+
+
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
     """Return the flag of a parameter, with its help, bounds, choices and default.
 
@@ -173,12 +196,8 @@ def _kind_of(parameter: Parameter) -> click.ParamType:
         most = None
     if parameter.kind is int:
         return Integer(least, most)
-    return Number(
-        above if least is None else least,
-        below if most is None else most,
-        min_open=least is None,
-        max_open=most is None,
-    )
+    low, high = above if least is None else least, below if most is None else most
+    return Number(low, high, min_open=least is None, max_open=most is None)
 
 
 def no_xla(command: Callable[..., None]) -> Callable[..., None]:
@@ -189,32 +208,29 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
         with without_xla() if no_xla else nullcontext():
             command(**flags)
 
-    text = "Disable XLA compilation; slower, for systems where XLA fails."
-    return click.option("--no-xla", is_flag=True, help=text)(call)
+    return switch("--no-xla", "Disable XLA compilation; slower, for systems where XLA fails.")(call)
 
 
-precision = click.option(
+precision = choice(
     "--precision",
-    type=click.Choice(["float32", "bfloat16"]),
+    "Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
+    ["float32", "bfloat16"],
     default="float32",
-    help="Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
 )
 
-overwrite = click.option("--overwrite", is_flag=True, help="Replace existing output.")
+overwrite = switch("--overwrite", "Replace existing output.")
 
 
 def vocab_file(shown: str | bool = "the run's copy") -> Decorator:
     """Return ``--vocab-file``; `shown` is the vocabulary used without it, False if there is none."""
-    return click.option("--vocab-file", type=FILE, show_default=shown, help="Vocabulary, one word per line.")
+    return path("--vocab-file", "Vocabulary, one word per line.", show_default=shown)
 
 
-_model = click.option(
-    "--model",
-    type=FILE,
-    help="Model: a run directory, a weight file, or a folder or archive with options.json and weights.",
+_model = path(
+    "--model", "Model: a run directory, a weight file, or a folder or archive with options.json and weights."
 )
 _of_a_run = (
-    click.option("--save-dir", type=FILE, hidden=True, help="Run directory; bilm-tf's name of --model."),
+    path("--save-dir", "Run directory; bilm-tf's name of --model.", hidden=True),
     click.option(
         "--checkpoint", show_default="latest", metavar="latest|best|STEP|NAME", help="Checkpoint of the run."
     ),
@@ -224,8 +240,8 @@ whole_model = together(_model, *_of_a_run)
 
 any_model = together(
     _model,
-    click.option("--options-file", type=FILE, hidden=True, help="The options.json of --weight-file."),
-    click.option("--weight-file", type=FILE, hidden=True, help="HDF5 weights, or AllenNLP's model.tar.gz."),
+    path("--options-file", "The options.json of --weight-file.", hidden=True),
+    path("--weight-file", "HDF5 weights, or AllenNLP's model.tar.gz.", hidden=True),
     *_of_a_run,
 )
 """The flags that select any model: a path, dumped weights or a run directory."""
@@ -247,7 +263,7 @@ def model_path(name: str, several: bool = False) -> Decorator:
             command(model=model or word, **flags)
 
         help_text = f"Same as {name}" + ("; repeatable." if several else ".")
-        option = click.option("--model", type=FILE, multiple=several, hidden=True, help=help_text)
+        option = path("--model", help_text, multiple=several, hidden=True)
         n_words = -1 if several else 1
         return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
 
@@ -372,12 +388,14 @@ def input_lines(path: Path | str, raw: bool = False) -> Iterator[str]:
     return lines.read_lines(path)
 
 
-raw = click.option(
-    "--raw",
-    is_flag=True,
-    help="The text is raw: split it as the training text was. Its sentences are numbered, not its lines.",
+raw = switch(
+    "--raw", "The text is raw: split it as the training text was. Its sentences are numbered, not its lines."
 )
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
+
+embedding_text = together(embedding_model, raw, no_xla)
+predicting_text = together(predicting_model, raw, no_xla)
+"""The flags that select a model and how it reads a text."""
 
 
 def say_end(text: "ModelText") -> None:
@@ -417,7 +435,7 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("--ray-workers, --cpus-per-worker and --gpus-per-worker need --ray")
         command(ray=cluster, **flags)
 
-    options = together(
+    return together(
         click.option(
             "--ray",
             metavar="local|HOST:PORT|auto",
@@ -442,5 +460,4 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
             show_default="1 if the cluster has GPUs",
             help="GPUs of each worker; a fraction lets several share one.",
         ),
-    )
-    return options(call)
+    )(call)

@@ -14,8 +14,7 @@ from bilm.backend.settings import LIBRARIES, cores_of_an_operation
 from bilm.cli import main
 from bilm.errors import BackendError
 from bilm.installation import conflict
-from bilm.io.background import n_cores
-from bilm.io.messages import message_lines
+from bilm.io import background, messages
 
 
 def open_standard_streams() -> None:
@@ -44,7 +43,7 @@ def choose_tensorflow() -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(n_cores())))
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores_of_an_operation(background.n_cores())))
 
 
 def import_tensorflow() -> None:
@@ -145,7 +144,7 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     """
     open_standard_streams()
     if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # not in shell completion
-        click.echo(f"Warning: {message_lines(message)}", err=True)
+        click.echo(f"Warning: {messages.message_lines(message)}", err=True)
     signals = StopRequests(saves=False)
     try:
         with signals:

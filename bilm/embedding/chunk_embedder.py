@@ -174,11 +174,7 @@ class PackedModel(InferenceModel):
         return [form.pooled(sentence if layers == "all" else sentence[0]) for sentence in vectors]
 
     def _run(
-        self,
-        graph: Callable[..., Any],
-        table: np.ndarray,
-        packed: packing.Packing,
-        numbers: np.ndarray,
+        self, graph: Callable[..., Any], table: np.ndarray, packed: packing.Packing, numbers: np.ndarray
     ) -> list[np.ndarray]:
         """Compute the vectors of all places, long rows in windows of steps, which changes no bit.
 

@@ -17,10 +17,8 @@ from bilm.models.encoder import Encoder
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.run_directory.model_source import ModelArguments
+from bilm.weights import distribution, dump, hdf5_file
 from bilm.weights.arrays import as_weights
-from bilm.weights.distribution import find_weights
-from bilm.weights.dump import DumpResult, options_beside, unreadable_by
-from bilm.weights.hdf5_file import write_hdf5
 from bilm.weights.names import dump_names
 
 _LOG = logging.getLogger(__name__)
@@ -90,12 +88,8 @@ class Elmo(keras.layers.Layer):
         model: str | Path | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        require_flags(
-            requires_grad=requires_grad,
-            do_layer_norm=do_layer_norm,
-            keep_sentence_boundaries=keep_sentence_boundaries,
-            trainable=trainable,
-        )
+        require_flags(requires_grad=requires_grad, do_layer_norm=do_layer_norm)
+        require_flags(keep_sentence_boundaries=keep_sentence_boundaries, trainable=trainable)
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value:  # AllenNLP's configurations have an empty list
                 raise OptionsError(
@@ -124,7 +118,7 @@ class Elmo(keras.layers.Layer):
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)
         elif weight_file is not None:
-            arrays = find_weights(weight_file).read(dump_names(options))
+            arrays = distribution.find_weights(weight_file).read(dump_names(options))
             self.encoder = inference.make_encoder(options, arrays, str(weight_file))
         elif options.char_cnn is None and options.n_tokens_vocab is None:
             raise OptionsError(
@@ -309,7 +303,7 @@ class Elmo(keras.layers.Layer):
             self._random = None
 
     @checked
-    def dump_weights(self, outfile: PathLike, *, overwrite: bool = False) -> DumpResult:
+    def dump_weights(self, outfile: PathLike, *, overwrite: bool = False) -> dump.DumpResult:
         """Write the biLM's weights as they are now, fine-tuned with the task, and their options beside them.
 
         The files are those of `bilm.dump_weights`, which `bilm.ElmoEmbedder`, AllenNLP and bilm-tf read.
@@ -322,20 +316,15 @@ class Elmo(keras.layers.Layer):
             BilmError: a file exists or cannot be written, or the weights are not finite.
         """
         weights, options = Path(outfile), self.encoder.options
-        options_file, beside = options_beside(weights, options)
+        options_file, beside = dump.options_beside(weights, options)
         arrays = {
             name: as_weights(keras.ops.convert_to_numpy(leaf), f"{self.name}: {name}", WeightsError)
             for name, leaf in self.encoder.named_weights().items()
         }
-        write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
-        return DumpResult(
-            weights,
-            options_file,
-            self.name,
-            len(arrays),
-            sum(array.size for array in arrays.values()),
-            unreadable_by=unreadable_by(options),
-        )
+        hdf5_file.write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
+        n_values = sum(array.size for array in arrays.values())
+        reasons = dump.unreadable_by(options)
+        return dump.DumpResult(weights, options_file, self.name, len(arrays), n_values, unreadable_by=reasons)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Elmo":

@@ -7,7 +7,6 @@ import functools
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +20,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, Packe
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
 from bilm.errors import DataError, OptionsError, require_flags, require_positive
-from bilm.io import lines, outputs
-from bilm.io.run_files import TEXT_FILE
+from bilm.io import lines, outputs, run_files
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision
 from bilm.options.options_file import load_inference_options
@@ -31,10 +29,8 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.text.extract import raw_lines
 from bilm.text.pipeline import TextPipeline
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from bilm.weights import distribution, hdf5_file
+from bilm.weights import distribution, dump, hdf5_file, names
 from bilm.weights.distribution import StoredModel
-from bilm.weights.dump import options_text
-from bilm.weights.names import dump_names
 
 _ALLENNLP = {"output_file_path": "output_file", "output_format": "layers"}
 
@@ -221,7 +217,7 @@ class ElmoEmbedder(ChunkEmbedder):
         *arguments, self.steps = saved
         super().__setstate__(tuple(arguments))
 
-    @cached_property
+    @functools.cached_property
     def pipeline(self) -> TextPipeline:
         """Steps from raw text to sentences, as the training text was made.
 
@@ -256,14 +252,14 @@ class ElmoEmbedder(ChunkEmbedder):
         arrays = {name: keras.ops.convert_to_numpy(leaf) for name, leaf in encoder.named_weights().items()}
         with TemporaryDirectory() as folder, zipfile.ZipFile(content, "w") as archive:
             weights = Path(folder, distribution.WEIGHTS_NAME)
-            hdf5_file.write_hdf5(weights, arrays, dump_names(encoder.options))
+            hdf5_file.write_hdf5(weights, arrays, names.dump_names(encoder.options))
             archive.write(weights, distribution.WEIGHTS_NAME)
-            archive.writestr(distribution.OPTIONS_NAME, options_text(encoder.options))
+            archive.writestr(distribution.OPTIONS_NAME, dump.options_text(encoder.options))
             if self.vocabulary is not None:
                 name = distribution.VOCABULARY_NAME
                 archive.writestr(name, vocabulary_files(self.vocabulary)[name])
             if self.steps.content is not None:
-                archive.writestr(TEXT_FILE, self.steps.content)
+                archive.writestr(run_files.TEXT_FILE, self.steps.content)
         return content.getvalue()
 
     def get_output_dim(self) -> int:
@@ -433,27 +429,14 @@ class ElmoEmbedder(ChunkEmbedder):
             DataError: a file cannot be read or written, or the output exists or is the input.
             OptionsError: there are no such layers, or an argument is out of range or not True or False.
         """
-        require_flags(
-            forget_sentences=forget_sentences,
-            use_sentence_keys=use_sentence_keys,
-            raw=raw,
-            overwrite=overwrite,
-            resume=resume,
-        )
+        require_flags(forget_sentences=forget_sentences, use_sentence_keys=use_sentence_keys)
+        require_flags(raw=raw, overwrite=overwrite, resume=resume)
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
-        form = FileFormat(
-            *(layers, dtype, pooling, use_sentence_keys, forget_sentences), compression=compression
-        )
-        read = raw_lines(input_file) if raw else lines.lines_of(input_file)
-        return embed_file(
-            self.with_rows(batch_size),
-            self.pipeline.read(read) if raw else read,
-            Path(output_file),
-            form,
-            overwrite=overwrite,
-            resume=resume,
-            with_sentences=raw,
-        )
+        keys = (use_sentence_keys, forget_sentences)
+        form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
+        sentences = self.pipeline.read(raw_lines(input_file)) if raw else lines.lines_of(input_file)
+        write = functools.partial(embed_file, overwrite=overwrite, resume=resume, with_sentences=raw)
+        return write(self.with_rows(batch_size), sentences, Path(output_file), form)
 
 
 def dump_token_embeddings(
@@ -528,12 +511,7 @@ def dump_bilm_embeddings(
         (3, 6, 24)
     """
     outputs.check_output(outfile, True, [vocab_file, dataset_file, options_file, weight_file])
-    by_word = load_inference_options(options_file).char_cnn is None
-    embedder = ElmoEmbedder(
-        options_file,
-        weight_file,
-        vocab_file if by_word else None,
-        stateful=stateful,
-        batch_size=1 if stateful else None,
-    )
+    vocabulary = vocab_file if load_inference_options(options_file).char_cnn is None else None
+    settings: EmbedderKeywords = {"stateful": stateful, "batch_size": 1 if stateful else None}
+    embedder = ElmoEmbedder(options_file, weight_file, vocabulary, **settings)
     embedder.embed_file(dataset_file, outfile, forget_sentences=True, overwrite=True)

@@ -22,8 +22,7 @@ import numpy as np
 
 from bilm.data.packing import VectorForm
 from bilm.errors import DataError, OptionsError
-from bilm.io import PathLike, atomic, background, messages, outputs
-from bilm.io.json_objects import changes, parse_json
+from bilm.io import PathLike, atomic, background, json_objects, messages, outputs
 from bilm.weights.hdf5_file import opened_hdf5
 
 if TYPE_CHECKING:
@@ -355,10 +354,10 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
         with opened_hdf5(path, DataError) as file:
             if _SETTINGS not in file.attrs:
                 raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
-            own = parse_json(_read_attribute(file, _SETTINGS, "S"))
+            own = json_objects.parse_json(_read_attribute(file, _SETTINGS, "S"))
             own = own if isinstance(own, dict) else {}
             if own != settings:
-                different = ", ".join(changes(own, settings))
+                different = ", ".join(json_objects.changes(own, settings))
                 raise DataError(f"{path}: was written with other settings: {different}")
             end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
             parts.append(Part(path, int(end), digest.decode()))
@@ -374,10 +373,7 @@ def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN
 
 
 def _write_parts(
-    embedded: Iterable[_Chunk],
-    outfile: Path,
-    settings: Mapping[str, Any],
-    on_chunk: Callable[[], None],
+    embedded: Iterable[_Chunk], outfile: Path, settings: Mapping[str, Any], on_chunk: Callable[[], None]
 ) -> Iterator[Path]:
     """Write chunks in parts and yield their paths; the last part is written even after an error.
 

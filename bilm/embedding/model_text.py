@@ -6,15 +6,8 @@ from contextlib import suppress
 
 from bilm.errors import BilmError, VocabularyError
 from bilm.options.parameters import normaliser
+from bilm.vocabulary import vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import (
-    BOS,
-    EOS,
-    MOST_UNKNOWN,
-    describe_marks,
-    describe_unknown,
-    vocabulary_words,
-)
 from bilm.weights.distribution import StoredModel
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +62,7 @@ class ModelText:
         for line in self.lines(lines, gap):
             words = [word for word in line.split() if word != gap and not is_gap(word)]
             self.n_words += len(words)
-            self._n_marks += words.count(BOS) + words.count(EOS)
+            self._n_marks += words.count(vocabulary_file.BOS) + words.count(vocabulary_file.EOS)
             if self._vocabulary is not None:
                 self.n_unknown += int((self._vocabulary.lookup(words) < 0).sum())
             yield line
@@ -83,11 +76,11 @@ class ModelText:
 
     def warn(self) -> None:
         """Warn, at the end of the text, of sentence marks in it, and of a text that seems of another kind."""
-        if self.n_unknown > MOST_UNKNOWN * self.n_words:
+        if self.n_unknown > vocabulary_file.MOST_UNKNOWN * self.n_words:
             hint = "" if self.pipeline or not self._has_steps else "; a raw text needs --raw"
-            _LOG.warning("text: %s%s", describe_unknown(self.n_unknown / self.n_words), hint)
+            _LOG.warning("text: %s%s", vocabulary_file.describe_unknown(self.n_unknown / self.n_words), hint)
         if self._n_marks:
-            _LOG.warning("text: %s", describe_marks(self._n_marks))
+            _LOG.warning("text: %s", vocabulary_file.describe_marks(self._n_marks))
 
 
 def _stored_vocabulary(stored: StoredModel) -> Vocabulary | None:
@@ -95,7 +88,7 @@ def _stored_vocabulary(stored: StoredModel) -> Vocabulary | None:
     file = stored.vocabulary_file
     with suppress(BilmError):
         if file is not None:
-            words = vocabulary_words(file.content(VocabularyError), str(file), validate=False)
+            words = vocabulary_file.vocabulary_words(file.content(VocabularyError), str(file), validate=False)
             vocabulary = Vocabulary.from_words(words)
             vocabulary.unicode_form = stored.options.unicode_form
             return vocabulary

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,12 +155,9 @@ def occurrence_tables(
     """
     for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
         numbers, positions, found, vectors = zip(*chunk, strict=True)
-        columns = {
-            LINE: pa.array(numbers, pa.int64()),
-            POSITION: pa.array(positions, pa.int32()),
-            WORD: found,
-        }
-        yield pa.table({FILE: [file] * len(chunk), **columns, VECTOR: vector_column(vectors, is_pooled=True)})
+        places = {LINE: pa.array(numbers, pa.int64()), POSITION: pa.array(positions, pa.int32())}
+        column = vector_column(vectors, is_pooled=True)
+        yield pa.table({FILE: [file] * len(chunk), **places, WORD: found, VECTOR: column})
 
 
 ABOUT = "_bilm.json"
@@ -237,9 +234,8 @@ def _is_ours(directory: PathLike) -> bool:
 _EMBEDDINGS = outputs.Kind("a directory of embeddings", _is_ours)
 
 
-@contextmanager
-def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    """Open a temporary directory for the files, which becomes `path` when the block succeeds.
+def parquet_directory(path: str | Path, overwrite: bool) -> AbstractContextManager[list[Path]]:
+    """Open one temporary directory for the files, which becomes `path` when the block succeeds.
 
     `path` is locked against other processes until the end of the block, and checked by `check_parquet`.
 
@@ -251,8 +247,7 @@ def parquet_directory(path: str | Path, overwrite: bool) -> Iterator[Path]:
         DataError: the directory cannot be written, another process is writing it, or it appeared during the
             work; the result is then beside it, under the name in the message.
     """
-    with atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS, failure=DataError) as (temporary,):
-        yield temporary
+    return atomic.writing(path, overwrite=overwrite, kind=_EMBEDDINGS, failure=DataError)
 
 
 def embed_parquet(
@@ -300,13 +295,12 @@ def embed_parquet(
     report = EmbeddingReport()
     n_parts = n_bytes = 0
     writer: Any = None
-    with parquet_directory(directory, overwrite) as place, ExitStack() as open_file:
+    with parquet_directory(directory, overwrite) as (place,), ExitStack() as open_file:
         for table in background.prefetch(tables(), depth=1):
             if writer is None or n_bytes >= _PART_BYTES:
                 open_file.close()
-                file = pq.ParquetWriter(
-                    place / part_name(n_parts), table.schema, **write_options(compression)
-                )
+                path = place / part_name(n_parts)
+                file = pq.ParquetWriter(path, table.schema, **write_options(compression))
                 writer = open_file.enter_context(file)
                 n_parts, n_bytes = n_parts + 1, 0
             writer.write_table(table)

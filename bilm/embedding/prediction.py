@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.data import packing, stream
 from bilm.data.batcher import require_words
-from bilm.data.packing import pack
-from bilm.data.stream import encode_sentences
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, OptionsError, checked, require_flags, require_positive
 from bilm.io import PathLike
@@ -94,11 +93,7 @@ class WordPredictor(Scorer):
     @classmethod
     @checked
     def from_model(
-        cls,
-        model: PathLike,
-        vocab_file: PathLike | None = None,
-        *,
-        checkpoint: str | int | None = None,
+        cls, model: PathLike, vocab_file: PathLike | None = None, *, checkpoint: str | int | None = None
     ) -> "WordPredictor":
         """Read a model by its path.
 
@@ -184,9 +179,8 @@ class WordPredictor(Scorer):
             while waiting := [number for number, places in enumerate(open_places) if places]:
                 texts = [filled(chunk[number], predictions[number]) for number in waiting]
                 at_places = [open_places[number] for number in waiting]
-                for number, found in zip(
-                    waiting, self._best(texts, at_places, directions, n_best), strict=True
-                ):
+                best = self._best(texts, at_places, directions, n_best)
+                for number, found in zip(waiting, best, strict=True):
                     if has_gaps:  # the others are predicted again, with this gap filled
                         found = [max(found, key=lambda place: place.best[0][1] if place.best else -1)]
                     predictions[number] += found
@@ -230,8 +224,8 @@ class WordPredictor(Scorer):
             directions: numbers of the directions to predict from.
             n_best: see `predict`.
         """
-        encoded = encode_sentences(map(" ".join, texts), self.vocabulary)
-        outputs = self.in_order(encoded, self.outputs(encoded, pack(encoded.lengths)))
+        encoded = stream.encode_sentences(map(" ".join, texts), self.vocabulary)
+        outputs = self.in_order(encoded, self.outputs(encoded, packing.pack(encoded.lengths)))
         flat = [
             (start + position, ids)
             for start, of_sentence in zip(encoded.starts, places, strict=True)
@@ -239,9 +233,8 @@ class WordPredictor(Scorer):
         ]
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
         blocks = (flat[first : first + n_at_once] for first in range(0, len(flat), n_at_once))
-        best = itertools.chain.from_iterable(
-            self._top(outputs, block, directions, n_best) for block in blocks
-        )
+        tops = (self._top(outputs, block, directions, n_best) for block in blocks)
+        best = itertools.chain.from_iterable(tops)
         return [
             [Prediction(position, words[position], next(best)) for position in of_sentence]
             for words, of_sentence in zip(texts, places, strict=True)

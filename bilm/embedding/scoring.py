@@ -21,8 +21,7 @@ from bilm.models import sentence_encoder as inference
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights import transfer
-from bilm.weights.distribution import StoredModel
+from bilm.weights import distribution, transfer
 
 _TEXT_TOKENS = 1 << 20
 _SENTENCES_TOKENS = 1 << 14
@@ -83,10 +82,7 @@ class Scorer:
     """
 
     def __init__(
-        self,
-        model: language_model.LanguageModel,
-        vocabulary: Vocabulary,
-        steps: ModelSteps | None = None,
+        self, model: language_model.LanguageModel, vocabulary: Vocabulary, steps: ModelSteps | None = None
     ) -> None:
         self._steps = steps or ModelSteps()
         self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()
@@ -105,7 +101,7 @@ class Scorer:
 
     @classmethod
     def from_stored(
-        cls, stored: StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
+        cls, stored: distribution.StoredModel, vocab_file: PathLike | None = None, precision: str = "float32"
     ) -> Self:
         """Read a stored model that predicts words.
 
@@ -270,13 +266,10 @@ class Scorer:
             tokens[:, places] = type_numbers.reshape(len(inputs), -1)
             begins = np.zeros((end - first) * n_rows, bool)
             begins[places] = packing.is_first[numbers] & (not is_one_batch)
-            outputs, states = self._run(
-                self._words(text.words_of(types, self.vocabulary)),
-                tokens.reshape(len(inputs), -1, n_rows),
-                places,
-                begins.reshape(-1, n_rows),
-                tf.nest.map_structure(lambda state: state[:n_rows], states),  # noqa: B023 - called here
-            )
+            table = self._words(text.words_of(types, self.vocabulary))
+            by_step = tokens.reshape(len(inputs), -1, n_rows)
+            states = tf.nest.map_structure(lambda state: state[:n_rows], states)  # noqa: B023 - called here
+            outputs, states = self._run(table, by_step, places, begins.reshape(-1, n_rows), states)
             yield numbers, outputs
 
     def _compute_outputs(

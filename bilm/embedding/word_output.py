@@ -170,7 +170,7 @@ def embed_npz(
 
 def embed_word2vec(
     embedder: "ChunkEmbedder",
-    texts: Iterable[Iterable[str]],
+    texts: Iterable[tuple[str, Iterable[str]]],
     outfile: PathLike,
     words: Sequence[str] | None,
     form: VectorForm,
@@ -186,7 +186,7 @@ def embed_word2vec(
 
     Args:
         embedder: embedder of the sentences.
-        texts: lines of each text, words separated by whitespace.
+        texts: pairs of a name and the text's lines, words separated by whitespace.
         outfile: the file; it gets its name only when it is complete.
         words: words to write; None for every word.
         form: form of the vectors: a single layer or the mean of all, without pooling.
@@ -204,8 +204,8 @@ def embed_word2vec(
     report = EmbeddingReport()
 
     def reported() -> Iterator[WordOccurrence]:
-        for text in texts:
-            for chunk in occurrences(embedder, map(str.split, text), words, form, report):
+        for _, lines in texts:
+            for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
                 yield from chunk
                 callback(report)
 

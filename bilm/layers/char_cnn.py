@@ -47,11 +47,9 @@ class CharCNN(NetworkLayer):
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the weights; the input's shape does not matter."""
         options, self.projection = self.options, None
-        self.char_embed = self.add_weight(
-            name="char_embed",
-            shape=(N_CHARACTERS, options.embedding_dim),
-            initializer=keras.initializers.RandomUniform(-1.0, 1.0),
-        )
+        shape = (N_CHARACTERS, options.embedding_dim)
+        uniform = keras.initializers.RandomUniform(-1.0, 1.0)
+        self.char_embed = self.add_weight(name="char_embed", shape=shape, initializer=uniform)
         self.kernels = [
             self.add_weight(
                 name=f"W_cnn_{i}",
@@ -131,9 +129,8 @@ class CharCNN(NetworkLayer):
         table = ops.cast(1.0 * ops.convert_to_tensor(self.char_embed), self.product_dtype)
         characters = ops.pad(backend.gather(table, rows), [[0, 0], [0, n_more], [0, 0]])
         size = (n_words + 1, n_windows, options.embedding_dim)
-        windows = ops.concatenate(
-            [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)], axis=-1
-        )
+        shifted = [ops.slice(characters, (0, k, 0), size) for k in range(options.max_width)]
+        windows = ops.concatenate(shifted, axis=-1)
         convolved = ops.matmul(ops.reshape(windows, (-1, kernel.shape[0])), kernel)
         convolved = ops.reshape(convolved, (-1, n_windows, options.n_filters))
         if n_more:  # minus infinity where a filter's window would go beyond the row

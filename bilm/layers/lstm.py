@@ -25,17 +25,13 @@ class ProjectedLSTM(NetworkLayer):
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
         """Create the kernel, the bias and, if it narrows, the projection: glorot uniform, TF1's default."""
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(input_shape[-1] + self.projection_dim, 4 * self.dim),
-            initializer="glorot_uniform",
-        )
+        shape = (input_shape[-1] + self.projection_dim, 4 * self.dim)
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="glorot_uniform")
         self.bias = self.add_weight(name="bias", shape=(4 * self.dim,), initializer="zeros")
         self.projection = None
         if self.projection_dim < self.dim:
-            self.projection = self.add_weight(
-                name="projection", shape=(self.dim, self.projection_dim), initializer="glorot_uniform"
-            )
+            shape = (self.dim, self.projection_dim)
+            self.projection = self.add_weight(name="projection", shape=shape, initializer="glorot_uniform")
         self.built = True
 
     def zero_state(self, batch_size: int | Tensor) -> LSTMState:

@@ -77,9 +77,8 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
-        self.initial_scalar_parameters = (
-            None if initial_scalar_parameters is None else [*map(float, initial_scalar_parameters)]
-        )
+        initial = initial_scalar_parameters
+        self.initial_scalar_parameters = None if initial is None else [*map(float, initial)]
         self.supports_masking = True
         if use_top_only or self.initial_scalar_parameters is not None:
             self.build((None, len(self.initial_scalar_parameters or ()), None, None))

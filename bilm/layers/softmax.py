@@ -188,12 +188,8 @@ class VocabularySoftmax(NetworkLayer):
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the biases and, unless they are tied, the rows."""
         if self.kernel is None:
-            deviation = self.init_scale / math.sqrt(self.dim)
-            self.kernel = self.add_weight(
-                name="W",
-                shape=(self.n_tokens, self.dim),
-                initializer=keras.initializers.RandomNormal(stddev=deviation),
-            )
+            normal = keras.initializers.RandomNormal(stddev=self.init_scale / math.sqrt(self.dim))
+            self.kernel = self.add_weight(name="W", shape=(self.n_tokens, self.dim), initializer=normal)
         self.bias = self.add_weight(name="b", shape=(self.n_tokens,), initializer="zeros")
         self.built = True
 

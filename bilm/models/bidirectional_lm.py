@@ -46,6 +46,10 @@ class InferenceModel:
         max_batch_size: maximum number of rows in a batch if `stateful`.
         stateful: carry the LSTM state of each row, in both directions, from batch to batch.
 
+    Attributes:
+        n_layers: number of layers in the result: the word vectors and the LSTM layers.
+        dim: width of the result.
+
     Raises:
         OptionsError: the states need too much memory.
     """
@@ -54,6 +58,8 @@ class InferenceModel:
         require_positive(max_batch_size=max_batch_size)
         self.home = HomeProcess()
         self.encoder, self.options = encoder, encoder.options
+        lstm = self.options.lstm
+        self.n_layers, self.dim = lstm.n_layers + 1, self.options.n_directions * lstm.projection_dim
         self.max_batch_size, self.stateful = max_batch_size, stateful
         self._states: States = ()
         if stateful:
@@ -89,16 +95,6 @@ class InferenceModel:
         InferenceModel.__init__(self, encoder, saved["max_batch_size"], saved["stateful"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
-
-    @property
-    def n_layers(self) -> int:
-        """Number of layers in the result: the word vectors and the LSTM layers."""
-        return self.options.lstm.n_layers + 1
-
-    @property
-    def dim(self) -> int:
-        """Width of the result."""
-        return self.options.n_directions * self.options.lstm.projection_dim
 
     def reset_states(self) -> None:
         """Set the state of every row to zero."""

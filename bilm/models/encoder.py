@@ -87,9 +87,8 @@ class Encoder(NetworkLayer):
         if self.char_cnn is not None:
             self.char_cnn.build()
         else:
-            self.embedding = self.add_weight(
-                name="embedding", shape=(self.options.n_tokens_vocab, dim), initializer="glorot_uniform"
-            )
+            shape = (self.options.n_tokens_vocab, dim)
+            self.embedding = self.add_weight(name="embedding", shape=shape, initializer="glorot_uniform")
         for layer in self.lstms:
             layer.build((None, None, dim))
         self.built = True

@@ -83,12 +83,9 @@ class LanguageModel(keras.Model):
         if self.options.n_tokens_vocab is None:
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")
         self.encoder = Encoder(self.options, precision)
-        self.softmax = VocabularySoftmax(
-            self.options.n_tokens_vocab,
-            self.options.lstm.projection_dim,
-            self.options.softmax_init_scale,
-            self.encoder.precision.product_dtype,
-        )
+        dim, dtype = self.options.lstm.projection_dim, self.encoder.precision.product_dtype
+        scale = self.options.softmax_init_scale
+        self.softmax = VocabularySoftmax(self.options.n_tokens_vocab, dim, scale, dtype)
         with keras.name_scope(self.name, caller=self, override_parent=""):  # the paths name optimizer states
             self.build()
 

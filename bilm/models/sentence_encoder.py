@@ -256,9 +256,8 @@ def word_vectors(encoder: Encoder, ids: Tensor) -> Tensor:
         vectors = backend.gather(encoder.encode_types(), ops.maximum(ids - 1, 0))
     else:  # encode each distinct word once
         rows = ops.reshape(ids, (-1, ids.shape[-1]))
-        words, token_words = backend.distinct_rows(
-            ops.where(rows > 0, rows - 1, UnicodeCharsVocabulary.pad_char)
-        )
+        characters = ops.where(rows > 0, rows - 1, UnicodeCharsVocabulary.pad_char)
+        words, token_words = backend.distinct_rows(characters)
         vectors = backend.gather(backend.encode_in_parts(encoder.char_cnn, words), token_words)
         vectors = ops.reshape(vectors, (*ops.shape(mask), encoder.options.lstm.projection_dim))
     return zero_where(ops.logical_not(mask)[..., None], vectors)
@@ -357,9 +356,8 @@ def run_sentences(
     for direction in range(encoder.options.n_directions):
         turned = _reverse(inputs, lengths) if direction else inputs
         outputs, state = encoder.run_direction(direction, turned, states[direction], lengths=lengths)
-        by_direction.append(
-            [inputs, *(_reverse(output, lengths) if direction else output for output in outputs)]
-        )
+        in_order = (_reverse(output, lengths) if direction else output for output in outputs)
+        by_direction.append([inputs, *in_order])
         after.append(state)
     layers = zip(*by_direction, strict=True)
     stacked = ops.stack([ops.concatenate(pair, axis=-1) for pair in layers])  # (layers, steps, rows, dim)
@@ -391,12 +389,9 @@ def run_packed(
     """
     by_direction, after = [], []
     for direction in range(encoder.options.n_directions):
+        words = backend.gather(table, tokens[direction])
         outputs, state = encoder.run_direction(
-            direction,
-            backend.gather(table, tokens[direction]),
-            states[direction],
-            lengths=lengths,
-            begins=begins,
+            direction, words, states[direction], lengths=lengths, begins=begins
         )
         by_direction.append([keras.ops.reshape(output, (-1, output.shape[-1])) for output in outputs])
         after.append(state)

@@ -28,9 +28,7 @@ from bilm.backend.settings import use_threads
 from bilm.data import corpus, packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
-from bilm.io import PathLike, is_url, messages
-from bilm.io.lines import read_stream_lines
-from bilm.io.shards import find_files
+from bilm.io import PathLike, is_url, lines, messages, shards
 from bilm.ray.cluster import Cluster, Workers
 from bilm.run_directory.model_source import ModelArguments
 
@@ -64,7 +62,7 @@ def text_files(patterns: Sequence[str]) -> list[str]:
     files: list[str] = []
     for pattern in patterns:
         if not is_url(pattern):
-            files += map(os.path.abspath, find_files([pattern]))
+            files += map(os.path.abspath, shards.find_files([pattern]))
             continue
         system, path = parquet.file_system(pattern)
         with messages.os_errors_as(DataError, pattern):
@@ -92,7 +90,7 @@ def lines_of(file: str) -> Iterator[str]:
     with messages.os_errors_as(DataError, file):
         stream = system.open_input_stream(path, compression=None)
     with stream:
-        yield from read_stream_lines(stream, file)
+        yield from lines.read_stream_lines(stream, file)
 
 
 def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
@@ -287,11 +285,8 @@ def _results(
     """
     files = text_files(texts)
     # The workers have another current directory.
-    absolute: dict[str, Any] = {
-        name: Path(os.path.abspath(path))
-        for name, path in vars(model).items()
-        if path and name != "checkpoint"
-    }
+    paths = ((name, path) for name, path in vars(model).items() if path and name != "checkpoint")
+    absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths}
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         yield _read_pieces(files, workers).map_batches(
@@ -461,7 +456,7 @@ def output_directory(directory: str, overwrite: bool, run_id: str) -> Iterator[s
         DataError: the file system refuses to write; new files are removed, old files are kept.
     """
     if not is_url(directory):
-        with parquet.parquet_directory(directory, overwrite) as place:
+        with parquet.parquet_directory(directory, overwrite) as (place,):
             yield str(place)
         return
     system, path = parquet.file_system(directory)

@@ -24,8 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bilm.backend import settings
 from bilm.data.pipeline import TrainingBatch
 from bilm.errors import ArgumentError, BilmError, CheckpointError, LostWorkerError, ProcessError
-from bilm.io import STDIN, atomic, messages, outputs
-from bilm.io.run_files import STATE_FILE
+from bilm.io import STDIN, atomic, messages, outputs, run_files
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import TEXTS
 from bilm.training.meter import StepReport
@@ -241,7 +240,7 @@ def newest(save_dir: Path | None) -> object:
     """Return a value that identifies the newest checkpoint of a directory, or None without a checkpoint."""
     with suppress(OSError, BilmError):
         if save_dir is not None:
-            file = save_dir / STATE_FILE
+            file = save_dir / run_files.STATE_FILE
             # Read before its time is asked for: a network file system then refreshes its data.
             return outputs.read_file(file, CheckpointError), file.stat().st_mtime_ns
     return None

@@ -11,11 +11,9 @@ import click
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
 from bilm.cli.group import echo
+from bilm.io import messages, outputs, shards
 from bilm.io.lines import read_words
-from bilm.io.messages import printable
-from bilm.io.outputs import check_output
 from bilm.io.progress import ProgressLine, clock
-from bilm.io.shards import can_be_read_once
 from bilm.options.parameters import Pooling
 
 if TYPE_CHECKING:
@@ -30,9 +28,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.command(short_help="Write a vector for each word of a text.")
 @click.argument("texts", type=flags.TEXT_OR_URL, nargs=-1, metavar="SENTENCES...")
 @click.argument("out", type=flags.PathName(url=True))
-@flags.embedding_model
-@flags.raw
-@flags.no_xla
+@flags.embedding_text
 @flags.precision
 @_choice("all", "Write all layers (the default, except of words).")
 @_choice("top", "Write the top layer only.")
@@ -40,12 +36,11 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
-@click.option("--with-softmax", is_flag=True, help="With --concat, add the softmax row of each word.")
-@click.option(
+@flags.switch("--with-softmax", "With --concat, add the softmax row of each word.")
+@flags.path(
     "--words",
+    "Write the vectors of the words of this file, one per line, at each of their occurrences.",
     "words_file",
-    type=flags.FILE,
-    help="Write the vectors of the words of this file, one per line, at each of their occurrences.",
 )
 @click.option(
     "--min-count",
@@ -53,19 +48,11 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="1",
     help="Leave out words that occur less often, in word2vec's format.",
 )
-@click.option(
-    "--pooling",
-    type=click.Choice(Pooling.values()),
-    help="Write one vector per sentence: the mean or the maximum over its words.",
-)
-@click.option(
-    "--use-sentence-keys", is_flag=True, help="Name datasets by their sentences, not by line numbers."
-)
-@click.option("--forget-sentences", is_flag=True, help="Do not write sentence_to_index.")
-@click.option(
-    "--include-sentence-indices", is_flag=True, help="Also write sentence_to_index as sentence_indices."
-)
-@click.option("--stateful", is_flag=True, help="Carry the LSTM state from batch to batch, as AllenNLP does.")
+@flags.choice("--pooling", "Write one vector per sentence: the mean or the maximum over its words.", Pooling)
+@flags.switch("--use-sentence-keys", "Name datasets by their sentences, not by line numbers.")
+@flags.switch("--forget-sentences", "Do not write sentence_to_index.")
+@flags.switch("--include-sentence-indices", "Also write sentence_to_index as sentence_indices.")
+@flags.switch("--stateful", "Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
     "--batch-size",
     type=flags.ROWS,
@@ -78,24 +65,21 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="16384",
     help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
-@click.option(
+@flags.choice(
     "--format",
+    "Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
+    ["hdf5", "parquet", "npz", "word2vec"],
     "form",
-    type=click.Choice(["hdf5", "parquet", "npz", "word2vec"]),
     show_default="npz for OUT.npz and with --words, word2vec for OUT.vec; parquet with --ray; else hdf5",
-    help="Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float16"]),
-    show_default="float32; float16 in Parquet",
-    help="Data type of the vectors.",
+@flags.choice(
+    "--dtype", "Data type of the vectors.", ["float32", "float16"], show_default="float32; float16 in Parquet"
 )
-@click.option(
+@flags.choice(
     "--compression",
-    type=click.Choice(["none", "gzip", "lzf", "snappy", "zstd"]),
+    "Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
+    ["none", "gzip", "lzf", "snappy", "zstd"],
     default="none",
-    help="Compression: gzip or lzf in HDF5; gzip, snappy or zstd in Parquet.",
 )
 @click.option(
     "--cuda-device",
@@ -105,13 +89,13 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="the first GPU if there is one",
     help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
 )
-@click.option(
+@flags.choice(
     "--backend",
-    type=click.Choice([*LIBRARIES]),
+    "Library that computes the vectors. Install torch or jax separately.",
+    LIBRARIES,
     default="tensorflow",
-    help="Library that computes the vectors. Install torch or jax separately.",
 )
-@click.option("--resume", is_flag=True, help="Finish an interrupted command.")
+@flags.switch("--resume", "Finish an interrupted command.")
 @flags.overwrite
 @flags.on_ray
 def embed(
@@ -179,20 +163,30 @@ def embed(
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
     named = [(text, flags.input_lines(text, raw)) for text in texts]
+    content: dict[str, Any] = {"form": vectors, "words": words}
+    write: Callable[..., EmbeddingReport]
     if form == "parquet":
         from bilm.embedding import parquet_output  # imports pyarrow
 
         parquet_output.check_parquet(out, overwrite)
+        write = partial(parquet_output.embed_parquet, directory=out, compression=packed, **content)
     elif of_words:
         from bilm.embedding import word_output
 
-        check_output(out, overwrite, inputs)
+        outputs.check_output(out, overwrite, inputs)
+        write = partial(word_output.embed_word2vec, min_count=min_count or 1)
         if form == "npz":
             word_output.check_names(words or ())
+            write = word_output.embed_npz
+        write = partial(write, outfile=out, **content)
     else:
         from bilm.embedding import hdf5_output
 
         hdf5_output.check_embeddings(Path(out), overwrite, resume, inputs)
+        keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
+        file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
+        write = partial(hdf5_output.embed_file, outfile=Path(out), form=file_format)
+        write = partial(write, resume=resume, with_sentences=raw)
     process.import_backend(backend)
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.embedding.model_text import ModelText
@@ -202,32 +196,18 @@ def embed(
     read = ModelText(stored, raw, embedder.vocabulary)
     sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
     n_tokens = None
-    if not any(map(can_be_read_once, texts)):  # twice, so that a warning comes before the work
+    if not any(map(shards.can_be_read_once, texts)):  # twice, so that a warning comes before the work
         for text in texts:
             for _ in read(flags.input_lines(text, raw)):
                 pass
         read.warn()
         sentences_of, n_tokens = read.lines, read.n_words if words is None else None
     sentences = [(text, sentences_of(lines)) for text, lines in named]
-    write: Callable[..., EmbeddingReport]
-    if form == "parquet":
-        write = partial(parquet_output.embed_parquet, texts=sentences, directory=out, compression=packed)
-        write = partial(write, form=vectors, words=words)
-    elif of_words:
-        lines_of_texts = [lines for _, lines in sentences]
-        write = partial(word_output.embed_word2vec, texts=lines_of_texts, min_count=min_count or 1)
-        if form == "npz":
-            write = partial(word_output.embed_npz, lines=lines_of_texts[0])
-        write = partial(write, outfile=out, form=vectors, words=words)
-    else:
-        keys = (use_sentence_keys, forget_sentences, include_sentence_indices)
-        file_format = hdf5_output.FileFormat(vectors.layers, dtype, pooling, *keys, packed)
-        write = partial(hdf5_output.embed_file, lines=sentences[0][1], outfile=Path(out), form=file_format)
-        write = partial(write, resume=resume, with_sentences=raw)
+    source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
     unit = "sentences" if raw else "lines"
     progress = EmbeddingProgress(n_tokens)
     try:
-        report = write(embedder, overwrite=overwrite, callback=progress)
+        report = write(embedder, source, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
             echo("interrupted; the same command with --resume continues", err=True)
@@ -237,7 +217,7 @@ def embed(
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
-            echo(f"{words_file}: no vectors of {printable(', '.join(missing))}", err=True)
+            echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
         echo(
             f"{report.n_lines:,} {unit} -> {out}: {len(found):,} words with {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
@@ -317,10 +297,8 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
         for option in context.command.params
         if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     }
-    chosen |= {
-        f"--format {form}",
-        *(f"--{name} {context.params[name]}" for name in ("backend", "compression")),
-    }
+    values = {"format": form, **{name: context.params[name] for name in ("backend", "compression")}}
+    chosen |= {f"--{name} {value}" for name, value in values.items()}
     for flag, others in _APART.items():
         for other in sorted(chosen.intersection(others)) if flag in chosen else ():
             raise click.UsageError(f"{flag} does not go with {other}")

@@ -19,19 +19,11 @@ from bilm.options.parameters import Compat, Context
 if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
 
-_format = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["tsv", "jsonl"]),
-    default="tsv",
-    help="Output format: tab-separated with a header, or JSON lines.",
-)
-
 
 @click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
 @flags.model_path("MODEL")
-@click.option("--arrays", "with_arrays", is_flag=True, help="List every array with its shape.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@flags.switch("--arrays", "List every array with its shape.", "with_arrays")
+@flags.switch("--json", "Print one JSON object.", "as_json")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     """Describe MODEL: a run directory, a folder or archive of a model, or a weight file.
 
@@ -64,18 +56,13 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 @flags.raw
 @flags.no_xla
 @flags.precision
-@click.option(
-    "--batch-size",
-    type=flags.ROWS,
-    show_default="256",
-    help="With --compat: rows per batch.",
-)
-@click.option(
+@click.option("--batch-size", type=flags.ROWS, show_default="256", help="With --compat: rows per batch.")
+@flags.choice(
     "--compat",
-    type=click.Choice(Compat.values()),
-    help="Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
+    "Compute as bilm-tf does: blank lines are empty sentences, incomplete last windows are dropped.",
+    Compat,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end.")
+@flags.switch("--json", "Print one line of JSON at the end.", "as_json")
 def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
     """Print the perplexity of a text under the full softmax.
 
@@ -101,12 +88,16 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
 
 @click.command(short_help="Print log-probabilities of sentences.")
 @click.argument("sentences", type=flags.TEXT_OR_URL)
-@flags.predicting_model
-@flags.raw
-@flags.no_xla
+@flags.predicting_text
 @flags.precision
-@click.option("--tokens", is_flag=True, help="Print one line per token instead of one per sentence.")
-@_format
+@flags.switch("--tokens", "Print one line per token instead of one per sentence.")
+@flags.choice(
+    "--format",
+    "Output format: tab-separated with a header, or JSON lines.",
+    ["tsv", "jsonl"],
+    "form",
+    default="tsv",
+)
 @flags.on_ray
 def score(
     sentences: str,
@@ -147,22 +138,20 @@ def score(
         from bilm.ray.jobs import score
 
         scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
-    header = True
-    for number, result in scores:
-        for record in _token_records(number, result) if tokens else [_sentence_record(number, result)]:
-            if form == "jsonl":
-                click.echo(json_line(record))
-                continue
-            if header:
-                click.echo("\t".join(record))
-                header = False
-            click.echo("\t".join(map(_cell, record.values())))
+    records = itertools.starmap(_token_records if tokens else _sentence_records, scores)
+    for i, record in enumerate(itertools.chain.from_iterable(records)):
+        if form == "jsonl":
+            click.echo(json_line(record))
+            continue
+        if i == 0:
+            click.echo("\t".join(record))
+        click.echo("\t".join(map(_cell, record.values())))
     if text is not None:
         flags.say_end(text)
 
 
-def _sentence_record(number: int, score: "SentenceScore") -> dict[str, Any]:
-    return {
+def _sentence_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
+    yield {
         "line": number,
         "words": len(score.words),
         "unknown": int((~score.is_known).sum()),
@@ -199,34 +188,27 @@ def _cell(value: object) -> str:
 
 @click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.PathName(allow_dash=True))
-@flags.predicting_model
-@flags.raw
-@flags.no_xla
+@flags.predicting_text
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
-@click.option(
+@flags.choice(
     "--context",
-    type=click.Choice(Context.values()),
+    "Context of a prediction: the words to the left, to the right, or both.",
+    Context,
     default=Context.BOTH.value,
-    help="Context of a prediction: the words to the left, to the right, or both.",
 )
 @click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
-@click.option(
+@flags.switch(
     "--patterns",
-    is_flag=True,
-    help="Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
+    "Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
 )
-@click.option("--words", type=flags.FILE, help="Predict only at the words of this file, one per line.")
-@click.option(
-    "--candidates",
-    type=flags.FILE,
-    help="Choose from the words of this file, one per line, that are in the vocabulary.",
-)
-@click.option(
+@flags.path("--words", "Predict only at the words of this file, one per line.")
+@flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
+@flags.choice(
     "--format",
+    "Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
+    ["tsv", "jsonl", "text"],
     "form",
-    type=click.Choice(["tsv", "jsonl", "text"]),
     default="tsv",
-    help="Output format: tab-separated with a header, JSON lines, or the sentences with their gaps filled.",
 )
 def predict(
     sentences: str,
@@ -269,9 +251,8 @@ def predict(
         click.echo(f"{candidates}: {n_unknown:,} of {len(choices):,} words {problem}", err=True)
     text = ModelText(stored, raw, predictor.vocabulary)
     wanted = None if gap is None else text.word(gap)
-    read, again = itertools.tee(
-        map(str.split, text(lines, wanted, lambda word: patterns and is_pattern(word)))
-    )
+    counted = text(lines, wanted, lambda word: patterns and is_pattern(word))
+    read, again = itertools.tee(map(str.split, counted))
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
@@ -299,19 +280,13 @@ def predict(
 
 @click.command(short_help="Write the weights for embedding to HDF5.")
 @flags.whole_model
-@click.option("--outfile", type=flags.FILE, help="HDF5 file to write.")
-@click.option(
+@flags.path("--outfile", "HDF5 file to write.")
+@flags.path(
     "--model-dir",
-    type=flags.FILE,
-    help="Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
+    "Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
 )
-@click.option(
-    "--vocab-file",
-    type=flags.FILE,
-    show_default="the model's own",
-    help="With --model-dir: vocabulary of the model.",
-)
-@click.option("--with-softmax", is_flag=True, help="Also write the softmax.")
+@flags.path("--vocab-file", "With --model-dir: vocabulary of the model.", show_default="the model's own")
+@flags.switch("--with-softmax", "Also write the softmax.")
 @click.option("--language", metavar="CODE", help="For the card: language of the text, such as fi.")
 @click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
 @click.option(
@@ -346,7 +321,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
-@click.option("--saved-model", "directory", type=flags.FILE, required=True, help="Directory to write.")
+@flags.path("--saved-model", "Directory to write.", "directory", required=True)
 @flags.embedding_model
 @flags.overwrite
 def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | None, overwrite: bool) -> None:

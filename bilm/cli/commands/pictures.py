@@ -14,18 +14,12 @@ from bilm.io import messages, outputs
 
 @click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
 @flags.model_path("RUN...", several=True)
-@click.option(
+@flags.path(
     "--outfile",
-    type=flags.FILE,
+    "File to write: .html (interactive page), .png, .svg or .pdf.",
     show_default="a chart in the terminal",
-    help="File to write: .html (interactive page), .png, .svg or .pdf.",
 )
-@click.option(
-    "--x",
-    type=click.Choice(["step", "tokens", "epoch", "time"]),
-    default="step",
-    help="Unit of the horizontal axis.",
-)
+@flags.choice("--x", "Unit of the horizontal axis.", ["step", "tokens", "epoch", "time"], default="step")
 @flags.overwrite
 def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool) -> None:
     """Draw the training curves of run directories RUN... in the terminal or to a file.
@@ -53,19 +47,15 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("word")
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
-@flags.embedding_model
-@flags.raw
-@flags.no_xla
+@flags.embedding_text
 @click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
 @click.option(
     "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
 )
-@click.option(
-    "--plot",
-    type=flags.FILE,
-    help="Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf.",
+@flags.path(
+    "--plot", "Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf."
 )
-@click.option("--same-word", is_flag=True, help="Consider only other occurrences of the same word.")
+@flags.switch("--same-word", "Consider only other occurrences of the same word.")
 @flags.overwrite
 def neighbours(
     word: str,
@@ -108,12 +98,7 @@ def neighbours(
     if chosen > top:
         raise DataError(f"--layer {layer}: the model has layers 0 to {top}")
     by_layer = find_neighbours(
-        embedder,
-        words,
-        words.index(word),
-        text(lines),
-        n_neighbours=n_neighbours,
-        same_word=same_word,
+        embedder, words, words.index(word), text(lines), n_neighbours=n_neighbours, same_word=same_word
     )
     for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")

@@ -47,11 +47,11 @@ _READ_AS = {
 
 @click.command(cls=flags.TextCommand, short_help="Make a corpus of raw text in any language.")
 @click.argument("texts", type=flags.TEXT, nargs=-1, required=True, metavar="TEXTS...")
-@click.option("--out", type=flags.FILE, required=True, help="Directory of the corpus to write.")
+@flags.path("--out", "Directory of the corpus to write.", required=True)
 @flags.together(
     *(flags.flag_of(setting, _READ_AS.get(setting.name)) for setting in parameters(Settings).values())
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@flags.switch("--json", "Print one JSON object.", "as_json")
 @flags.overwrite
 def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
@@ -97,9 +97,8 @@ def page(report: "Preparation") -> Iterator[str]:
     last = ""
     for title, text in _rows(report):
         overflow: Any = "ellipsis" if title == _EXAMPLE else "fold"
-        table.add_row(
-            "" if title == last else title, Text(text, no_wrap=title == _EXAMPLE, overflow=overflow)
-        )
+        cell = Text(text, no_wrap=title == _EXAMPLE, overflow=overflow)
+        table.add_row("" if title == last else title, cell)
         last = title
     console = Console(width=_WIDTH, color_system=None)
     with console.capture() as capture:

@@ -15,13 +15,9 @@ from typing import Any, ClassVar
 import click
 
 from bilm.backend import settings as backend_settings
-from bilm.backend.settings import cores_of_an_operation
 from bilm.cli import flags, group, process
 from bilm.errors import BilmError
-from bilm.io import STDIN, outputs
-from bilm.io.background import n_cores
-from bilm.io.progress import clock
-from bilm.io.run_files import run_files
+from bilm.io import STDIN, background, outputs, progress, run_files
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
 from bilm.options.plan import Plan
@@ -95,7 +91,7 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
     if estimate.bfloat16_seconds is not None:
         yield f"with --precision bfloat16: {estimate.bfloat16_seconds:.3f} s per step"
     yield (
-        f"time: {clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
+        f"time: {progress.clock(estimate.seconds)} for {work}, {estimate.step_seconds:.3f} s per step, "
         f"{estimate.tokens_per_second:,.0f} tokens/s, first step {estimate.first_step_seconds:.1f} s; "
         "nothing was written"
     )
@@ -190,10 +186,8 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
 
 _training_flags = flags.together(
     flags.text_files("--train-prefix", required=False),
-    click.option(
-        "--corpus",
-        type=flags.FILE,
-        help="Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file.",
+    flags.path(
+        "--corpus", "Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file."
     ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in RARE)
@@ -262,13 +256,13 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
     rates = {estimate.threads: estimate.tokens_per_second}
     if arguments["train_prefix"] and STDIN in map(str, arguments["train_prefix"]):
         return f"threads: {estimate.threads}; standard input cannot be read again to time others"
-    for threads in sorted({1, cores_of_an_operation(n_cores()), n_cores()} - rates.keys()):
+    n_cores = background.n_cores()
+    for threads in sorted({1, backend_settings.cores_of_an_operation(n_cores), n_cores} - rates.keys()):
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
         alone = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenProcessPool):
-            rates[threads] = processes.submit(
-                _tokens_per_second, kind, own, backend_settings.xla_is_on
-            ).result()
+            rate = processes.submit(_tokens_per_second, kind, own, backend_settings.xla_is_on)
+            rates[threads] = rate.result()
     times = ", ".join(f"{threads}: {rate:,.0f} tokens/s" for threads, rate in sorted(rates.items()))
     return f"threads of an operation: {times}; fastest: --threads {max(rates, key=rates.__getitem__)}"
 
@@ -286,31 +280,28 @@ def _tokens_per_second(kind: str, arguments: Mapping[str, Any], uses_xla: bool) 
 
 def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make the option ``--recipe``; `default` says what applies without it."""
-    return click.option(
+    return flags.choice(
         "--recipe",
-        type=click.Choice(recipes.RECIPES),
+        "Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
+        recipes.RECIPES,
         show_default=default,
-        help="Named optimizer, schedule and regularisation; auto chooses by text size and number of passes.",
     )
 
 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(shown=False)
-@click.option("--save-dir", type=flags.FILE, required=True, help="Run directory to write.")
-@click.option(
-    "--preset", type=click.Choice(list(PRESETS)), show_default="laptop", help="Named set of hyper-parameters."
-)
+@flags.path("--save-dir", "Run directory to write.", required=True)
+@flags.choice("--preset", "Named set of hyper-parameters.", PRESETS, show_default="laptop")
 @click.option(
     "--options",
     type=_OptionsFile(path_type=Path),
     help="File of hyper-parameters: an options.json, or the same keys in TOML.",
 )
-@click.option(
+@flags.path(
     "--config",
-    type=flags.FILE,
+    "TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
     is_eager=True,
     callback=_read_config,
-    help="TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
 )
 @_recipe(default="auto with a preset")
 @_training_command
@@ -329,7 +320,7 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
     if not is_resumed and not arguments["dry_run"]:
-        for file in run_files(arguments["save_dir"]):  # which a new run replaces
+        for file in run_files.run_files(arguments["save_dir"]):  # which a new run replaces
             outputs.refuse_inputs(file, [config])
     return train.train(**arguments)
 
@@ -337,21 +328,15 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file()
 @flags.any_model
-@click.option("--save-to", type=flags.FILE, help="New run directory; the old one is not changed.")
-@click.option("--remap-vocab", is_flag=True, help="Adapt the model to the words of --vocab-file.")
-@click.option(
+@flags.path("--save-to", "New run directory; the old one is not changed.")
+@flags.switch("--remap-vocab", "Adapt the model to the words of --vocab-file.")
+@flags.path(
     "--old-vocab-file",
-    type=flags.FILE,
+    "With --remap-vocab: the vocabulary the model was trained with.",
     show_default="the run's copy",
-    help="With --remap-vocab: the vocabulary the model was trained with.",
 )
 @_recipe(default="the options of the model")
-@click.option(
-    "--freeze",
-    type=click.Choice(Freeze.values()),
-    default="none",
-    help="Part of the model to freeze.",
-)
+@flags.choice("--freeze", "Part of the model to freeze.", Freeze, default="none")
 @_training_command
 @flags.overwrite
 def restart(**arguments: Any) -> reporter.TrainingResult:  # noqa: ANN401

@@ -19,17 +19,10 @@ def vocab() -> None:
 
 @vocab.command(cls=flags.TextCommand)
 @flags.text_files("--train-prefix", url=True)
-@click.option("--outfile", type=flags.FILE, required=True, help="Vocabulary to write.")
+@flags.path("--outfile", "Vocabulary to write.", required=True)
+@click.option("--min-count", type=flags.POSITIVE, default=1, help="Leave out words with fewer occurrences.")
 @click.option(
-    "--min-count",
-    type=flags.POSITIVE,
-    default=1,
-    help="Leave out words with fewer occurrences.",
-)
-@click.option(
-    "--max-size",
-    type=flags.Integer(min=4),
-    help="Maximum number of words, including the special ones.",
+    "--max-size", type=flags.Integer(min=4), help="Maximum number of words, including the special ones."
 )
 @click.option(
     "--form",
@@ -61,8 +54,7 @@ def build(
 
     doubts: list[str] = []
 
-    held = atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError)
-    with held as (temporary,):
+    with atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError) as (temporary,):
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
@@ -101,12 +93,7 @@ def build(
     help="Bytes of a word that the model reads, including two boundary marks.",
 )
 @click.pass_context
-def check(
-    context: click.Context,
-    vocabulary: Path,
-    text: tuple[str, ...],
-    max_characters: int,
-) -> None:
+def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_characters: int) -> None:
     """Report problems in the file VOCABULARY.
 
     Lists missing, misplaced and repeated words and words longer than the model reads; with a text, also the
@@ -120,10 +107,8 @@ def check(
     files = flags.input_files(text) if text else ()
     sentences = chain.from_iterable(map(read_sentences, files)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
-    if files:
-        findings += [
-            Finding(Severity.WARNING, None, doubt) for doubt in doubts_about_lines(first_lines(files))
-        ]
+    doubts = doubts_about_lines(first_lines(files)) if files else ()
+    findings += [Finding(Severity.WARNING, None, doubt) for doubt in doubts]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         echo(f"{finding.severity.value}: {place}: {finding.message}")
