@@ -61,8 +61,8 @@ def own_output(path: str | os.PathLike[str]) -> str | None:
 
 
 def corpus_at(path: str | os.PathLike[str]) -> str | None:
-    """Describe a corpus, and how to give it; None for other paths."""
+    """Describe a corpus that `bilm prepare` wrote, and how to give it; None for other paths."""
     train = os.path.join(path, TRAIN_DIRECTORY)
     if os.path.isfile(os.path.join(path, TEXT_FILE)) and os.path.isdir(train):
-        return f"a corpus of `bilm prepare`, given as `corpus` {path}; its text is in {train}"
+        return f"a corpus, which `bilm train --corpus {path}` takes; its text is in {train} and heldout.txt"
     return None

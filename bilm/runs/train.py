@@ -163,10 +163,10 @@ def restart(
         >>> result.step, str(result.saved)
         (13, 'tuned/model.ckpt-13')
     """
-    if remap_vocab and ((vocab_file is None and corpus is None) or save_to is None):
-        raise ArgumentError(
-            "`remap_vocab` needs the new `vocab_file`, and `save_to`: a run keeps its vocabulary"
-        )
+    if remap_vocab and vocab_file is None and corpus is None:
+        raise ArgumentError("`remap_vocab` needs the new `vocab_file`, or a `corpus`")
+    if remap_vocab and save_to is None:
+        raise ArgumentError("`remap_vocab` needs `save_to`: a run keeps its vocabulary")
     if old_vocab_file is not None and not remap_vocab:
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
     if save_dir is not None and model is not None:

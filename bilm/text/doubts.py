@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
@@ -11,6 +12,8 @@ from bilm.io.lines import invisible_in, read_lines
 _N_LINES, _FEWEST_OF_FILE = 2000, 20
 _LONG_LINE = 500  # words
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
+_FEWEST_ROWS = 5
+_STOP, _STOP_APART = re.compile(r"[.,](\s|$)"), re.compile(r"\s[.,](\s|$)")
 _TAG = re.compile(r"< ?/ ?(?!S\b)\w+ ?>")  # that closes an element
 
 
@@ -27,6 +30,20 @@ def first_lines(files: Sequence[PathLike]) -> list[str]:
 def most_have_tabs(lines: Sequence[str]) -> bool:
     """Return whether most lines have tabs, as in a table."""
     return 2 * sum("\t" in line for line in lines) > len(lines)
+
+
+def are_rows(lines: Sequence[str]) -> bool:
+    """Return whether most lines have tabs, or the same number of semicolons or commas, as in a table."""
+    numbers = [Counter(line.count(mark) for line in lines).most_common(1)[0] for mark in ";," if lines]
+    return most_have_tabs(lines) or (
+        len(lines) >= _FEWEST_ROWS and any(n >= 2 and 2 * n_lines > len(lines) for n, n_lines in numbers)
+    )
+
+
+def are_tokenised(lines: Sequence[str]) -> bool:
+    """Return whether full stops and commas stand apart in most lines that have any."""
+    n_marked = sum(_STOP.search(line) is not None for line in lines)
+    return 2 * sum(_STOP_APART.search(line) is not None for line in lines) > n_marked > 0
 
 
 def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import enum
 import html
 import io
 import json
+import logging
 import os
 import re
 from collections import Counter
@@ -19,9 +20,11 @@ from bilm.io import foreign, messages
 from bilm.io.lines import TextFile, decompressed, lines_of, read_lines
 from bilm.io.shards import can_be_read_once, name_of
 from bilm.text import markup
-from bilm.text.doubts import most_have_tabs
+from bilm.text.doubts import are_rows, are_tokenised
 from bilm.text.pipeline import paragraphs
 from bilm.text.settings import Split, is_encoding
+
+_LOG = logging.getLogger(__name__)
 
 _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 16
@@ -61,6 +64,9 @@ class Kind(enum.StrEnum):
     WIKI = "wikiextractor"
 
 
+ROWS, TOKENISED = "rows of a table", "tokenised"
+"""What plain text seems to be instead."""
+
 _XML = (Kind.TEI, Kind.ALTO, Kind.PAGE, Kind.XML)
 _ROOTS = {  # elements
     "html": Kind.HTML,
@@ -83,7 +89,7 @@ class Source:
         kind: what it is.
         encoding: encoding of its characters; None for XML that declares its own.
         n_bytes: bytes of the file.
-        is_table: true for plain text of which most lines have tabs.
+        seems: what plain text seems to be instead: rows of a table, or tokenised.
         left_out: elements of markup that were left out, by name.
     """
 
@@ -91,7 +97,7 @@ class Source:
     kind: Kind
     encoding: str | None
     n_bytes: int
-    is_table: bool = False
+    seems: str | None = None
     left_out: Counter[str] = field(default_factory=Counter)
     _file: BinaryIO | None = None
 
@@ -160,6 +166,8 @@ def raw_lines(file: TextFile) -> Iterator[str]:
             f"{source.name}: is CoNLL-U, whose words are given; make lines of it, and leave out `raw`"
         )
     if source.kind is Kind.PLAIN:
+        if source.seems == TOKENISED:
+            _LOG.warning("%s: seems tokenised already; leave out `raw` to keep its words", source.name)
         return read_lines(file)
     return (line for piece in source.pieces(Split.SENTENCES, "text") for line in (piece, ""))
 
@@ -207,8 +215,11 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
         raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
-    is_table = kind is Kind.PLAIN and most_have_tabs([*map(str.strip, text.splitlines())])
-    return Source(path, kind, encoding, path.stat().st_size, is_table)
+    seems = None
+    if kind is Kind.PLAIN:
+        lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
+        seems = ROWS if are_rows(lines) else TOKENISED if are_tokenised(lines) else None
+    return Source(path, kind, encoding, path.stat().st_size, seems)
 
 
 def _read_as(encoding: str) -> str:

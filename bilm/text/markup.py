@@ -111,8 +111,10 @@ class _Blocks:
             self.left_out[name] += 1
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
-            is_joined = attributes.get("break") == "no" and not _HYPHEN.search("".join(self._text[-1:]))
-            self.text("" if is_joined else "\n")
+            if attributes.get("break") == "no":  # the word goes on, without its hyphen
+                self._text[-1:] = [_HYPHEN.sub("", text) for text in self._text[-1:]]
+            else:
+                self.text("\n")
         elif name in self._rules.words:
             self.text(" ")
         elif self._is_block(name):

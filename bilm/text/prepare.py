@@ -18,7 +18,7 @@ from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE, TRAIN_DIRECTORY, own_output
 from bilm.text.doubts import doubts_about_lines, first_lines
-from bilm.text.extract import Kind, Source, recognise
+from bilm.text.extract import ROWS, TOKENISED, Kind, Source, recognise
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
@@ -222,16 +222,18 @@ def _recognised(
             if name in named or len(files) == 1:
                 raise
             report.skipped.append(str(error))
-    if tables := [source.name for source in sources if source.is_table]:
-        report.warnings.append(
-            f"{shards.name_files(tables)}: most lines have tabs, as in tables; give the text alone, such as "
-            "a column that `cut -f` takes"
-        )
+    for what, remedy in _REMEDIES.items():
+        if names := [source.name for source in sources if source.seems == what]:
+            report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
     if not sources:
         raise DataError(f"none of the {len(files):,} files holds text; the first: {report.skipped[0]}")
     return sources
 
 
+_REMEDIES = {
+    ROWS: "give the text alone, such as a column that is exported by itself",
+    TOKENISED: "`tokens` keeps lines and words as they are",
+}
 _HELDOUT_SHARD = -1
 _Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces
 
@@ -442,7 +444,9 @@ class CorpusFiles(NamedTuple):
         for path in (steps, train, heldout, vocabulary):
             if not path.exists():
                 problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
-                raise ArgumentError(f"{directory} is not a corpus of bilm prepare: {problem}")
+                raise ArgumentError(
+                    f"{directory} is not a corpus: {problem}; `bilm prepare TEXTS --out CORPUS` makes one"
+                )
         return cls(str(train), str(heldout) if heldout.stat().st_size else None, str(vocabulary), steps)
 
 

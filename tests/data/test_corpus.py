@@ -81,9 +81,7 @@ def test_run_is_refused_as_text(tmp_path):
     (tmp_path / "corpus" / "train").mkdir(parents=True)
     write(tmp_path / "corpus" / "text.json", "{}")
     path = f"{tmp_path}/corpus"
-    with pytest.raises(
-        DataError, match=f"^{path}: .* a corpus of `bilm prepare`, given as `corpus` {path}; i"
-    ):
+    with pytest.raises(DataError, match=f"^{path}: .* a corpus, which `bilm train --corpus {path}` takes; i"):
         find_files([path])
     for path, what in ((run, directory), (prefix, checkpoint)):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):

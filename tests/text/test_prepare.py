@@ -178,7 +178,19 @@ SAMPLES = {
         {"t": "The\tDT\n.\tSENT\n"},
         [],
         ["The DT .", "SENT"],
-        ["t: most lines have tabs, as in tables; give the text alone"],
+        ["t: most lines seem rows of a table; give the text alone"],
+    ),
+    "Rows of a table with commas": (
+        {"t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5, "u": "One, two, three.\n\n" * 4},
+        ["--keep-lines"],
+        ["Id , Text , Note", *['1 , " Ja . " ,'] * 5, *["One , two , three ."] * 4],
+        ["t: most lines seem rows of a table"],
+    ),
+    "Tokenised text": (
+        {"t": "He saw it .\nIt , too , was , well , old .\nMr. X saw"},
+        ["--keep-lines"],
+        ["He saw it .", "It , too , was , well , old .", "Mr . X saw"],
+        ["t: most lines seem tokenised; --tokens keeps lines and words"],
     ),
     "Tags in plain text": (
         {"t": "See <b>it</b>"},
@@ -197,6 +209,12 @@ SAMPLES = {
         ["--dehyphenate"],
         ["É constitutio 公园"],
         [],
+    ),
+    "Words that go on in TEI": (
+        {"t": "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi><lb break='no'/>tio no-<lb/>va</text></TEI>"},
+        [],
+        ["constitutio no - va"],
+        ["divided at the ends of lines: 1"],
     ),
     "Latin-1 and UTF-8": (
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
@@ -777,7 +795,7 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.runs.prepare.run", begin)
     raw, corpus = write(tmp_path / "raw", chapters(3)), tmp_path / "corpus"
     run("prepare", raw, "--out", corpus)
-    message = f"{corpus}: is a corpus of `bilm prepare`, given as --corpus {corpus}; its text is in {corpus}/t"
+    message = f"{corpus}: is a corpus, which `bilm train --corpus {corpus}` takes; its text"
     assert message in refuse("info", corpus)
     command = ("train", "--save-dir", tmp_path / "run")
     (tmp_path / "old").mkdir()
@@ -786,7 +804,8 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     assert f"is not a corpus of bilm prepare, but a run directory, given as --model {tmp_path}/old" in message
     for path, reason in ((tmp_path, "it has no text.json"), (tmp_path / "none", "no such directory")):
         message = refuse(*command, "--corpus", path, status=2)
-        assert message == f"{path} is not a corpus of bilm prepare: {reason}"
+        remedy = "`bilm prepare TEXTS --out CORPUS` makes one"
+        assert message == f"{path} is not a corpus: {reason}; {remedy}"
     for flag in ("--train-prefix", "--vocab-file", "--heldout-prefix"):
         message = refuse(*command, "--corpus", corpus, flag, raw / "00.txt", status=2)
         assert message == f"--corpus does not go with {flag}"

@@ -118,7 +118,8 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     steps = report.pipeline
     words = f"words by ICU {steps.icu}"
     rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
-    known = "" if has_abbreviations(steps.rules) else "; no list of its abbreviations"
+    is_known = steps.rules == "und" or has_abbreviations(steps.rules)
+    known = "" if is_known else "; no list of its abbreviations"
     yield "made", f"normal form {steps.form or 'none'}, language {steps.language}{known}"
     yield "made", rules.get(steps.split, "lines and tokens as they are")
     for title, counted in (("train", report.train), ("heldout", report.heldout)):
