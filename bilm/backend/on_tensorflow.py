@@ -136,9 +136,7 @@ def _run_steps_in_xla(
 
     @tf.custom_gradient
     def run(*tensors: tf.Tensor) -> tuple[Any, Any]:
-        def arguments(
-            inputs: tf.Tensor,
-        ) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
+        def arguments(inputs: tf.Tensor) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
             _, c, h, kernel, bias, *projections = tensors
             projection = projections[0] if projections else None
             return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, projection), clips, lengths

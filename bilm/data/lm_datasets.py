@@ -103,11 +103,7 @@ class LMDataset:
             rows = self.vocab.character_rows(ids.reshape(-1), window.oov)
             characters = rows.reshape(*ids.shape, -1)
             ids = np.where(ids < self.vocab.size, ids, np.int32(self.vocab.unk))
-        return {
-            "token_ids": ids,
-            "tokens_characters": characters,
-            "next_token_id": window.targets[direction],
-        }
+        return {"token_ids": ids, "tokens_characters": characters, "next_token_id": window.targets[direction]}
 
     def _read(self) -> Iterator[list[str]]:
         """Yield the words of sentences."""

@@ -239,10 +239,7 @@ def _bucket_of_length(cnn: CharCNNOptions) -> np.ndarray:
 
 
 def compact(
-    window: Window,
-    vocab: vocabulary.Vocabulary,
-    cnn: CharCNNOptions | None = None,
-    rows: slice = slice(None),
+    window: Window, vocab: vocabulary.Vocabulary, cnn: CharCNNOptions | None = None, rows: slice = slice(None)
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
 

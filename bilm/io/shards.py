@@ -128,10 +128,7 @@ def read_shard(path: Path) -> Shard:
         DataError: the file cannot be read.
     """
     shards: list[Shard] = []
-    with (
-        messages.os_errors_as(DataError, name_of(path)),
-        ShardFile(path, shards.append) as file,
-    ):
+    with messages.os_errors_as(DataError, name_of(path)), ShardFile(path, shards.append) as file:
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass

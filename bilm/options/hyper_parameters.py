@@ -205,10 +205,7 @@ class Options(_Checked):
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
     n_epochs: Positive = flag(10, "passes over the text")
-    batch_size: _Size = flag(
-        128,
-        "rows of a batch on each GPU",
-    )
+    batch_size: _Size = flag(128, "rows of a batch on each GPU")
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
@@ -253,8 +250,7 @@ class Options(_Checked):
         "needs an NVIDIA GPU, Ampere or later, and is float32 elsewhere; with `float16` the loss is scaled",
     )
     recipe: Recipe | None = parameter(
-        None,
-        "the [recipe](training.md#recipes) used to train the run. Recorded only; set it with `--recipe`",
+        None, "the [recipe](training.md#recipes) used to train the run. Recorded only; set it with `--recipe`"
     )
     variational_dropout: bool = parameter(
         True, "use one dropout mask for a whole window; `false` draws a new mask at each step, as bilm-tf"
@@ -266,8 +262,7 @@ class Options(_Checked):
     )
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     activation_regularization: _Factor = parameter(
-        0.0,
-        "weight in the training loss of the mean square of the top layer's outputs, after dropout",
+        0.0, "weight in the training loss of the mean square of the top layer's outputs, after dropout"
     )
     temporal_activation_regularization: _Factor = parameter(
         0.0,
@@ -280,10 +275,7 @@ class Options(_Checked):
         "between the vectors of words and their softmax rows, times the share of the highest learning rate "
         "that the step has. No effect with word input",
     )
-    weight_decay: _Factor = flag(
-        0.0,
-        "weight decay per step, as a factor of the learning rate",
-    )
+    weight_decay: _Factor = flag(0.0, "weight decay per step, as a factor of the learning rate")
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,
         "initial softmax biases: `unigram` for the log counts of the words in the corpus, `zeros` as bilm-tf",
@@ -294,8 +286,7 @@ class Options(_Checked):
         "[neighbours](recipes.md#how-the-softmax-starts) in the corpus. Tied rows stay random",
     )
     softmax_init_scale: _Factor = parameter(
-        0.1,
-        "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf",
+        0.1, "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf"
     )
 
     @property

@@ -124,10 +124,7 @@ def complete(
         values = _of_recipe(options, chosen, n_tokens, n_passes, n_steps)
     elif has_ended is not None and options.recipe not in (None, Recipe.BILM_TF):
         highest = round(_rate(options) / 6, 5) if has_ended else math.inf
-        values = {
-            "warmup_steps": _warmup_steps(n_steps),
-            "learning_rate": min(options.step_size, highest),
-        }
+        values = {"warmup_steps": _warmup_steps(n_steps), "learning_rate": min(options.step_size, highest)}
     if begun is not None:
         values = {key: getattr(begun, key) for key in values}
     kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}

@@ -321,10 +321,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return self._taken(word_ids, extra_words, lambda packed, numbers: packed.lengths[numbers])
 
     def character_rows(
-        self,
-        word_ids: np.ndarray,
-        extra_words: Sequence[str] | PackedWords = (),
-        width: int | None = None,
+        self, word_ids: np.ndarray, extra_words: Sequence[str] | PackedWords = (), width: int | None = None
     ) -> np.ndarray:
         """Return the rows of words.
 
