@@ -11,10 +11,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
 from bilm.errors import OptionsError
-from bilm.io.json_objects import Bounds
+from bilm.io.json_objects import Bounds, annotations
 
 Value = TypeVar("Value")
 REQUIRED: Any = dataclasses.MISSING
@@ -70,10 +70,9 @@ def flag(default: Value, meaning: str, shown: str | None = None) -> Value:
 @functools.cache
 def parameters(record: type) -> Mapping[str, Parameter]:
     """Return the parameters that a dataclass describes, by field name."""
-    hints = get_type_hints(record, include_extras=True)
     by_name = {}
     for field in dataclasses.fields(record):
-        kind, bounds = hints[field.name], Bounds()
+        kind, bounds = annotations(record)[field.name], Bounds()
         if get_origin(kind) in (Union, UnionType):
             kind = next(inner for inner in get_args(kind) if inner is not NoneType)
         if get_origin(kind) is Annotated:

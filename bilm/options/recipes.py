@@ -136,10 +136,8 @@ def complete(
     if begun is not None or (recipe is None and after == before):
         return completed, ""
     if recipe is None:
-        line = (
-            f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on the "
-        )
-        return completed, line + "same text; set `learning_rate` for another"
+        line = f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on"
+        return completed, f"{line} the same text; set `learning_rate` for another"
     shown = {key: completed.to_json()[key] for key in _SHOWN}
     return completed, (
         f"recipe: {values['recipe'].value} ({n_passes:.1f} passes over {n_tokens:,} tokens): "
