@@ -68,9 +68,8 @@ def run_lstm(
     n_windows = (n_steps + n_at_once - 1) // n_at_once
     shape = [None, *state.h.shape]
     outputs = tf.TensorArray(state.h.dtype, n_windows, infer_shape=False, element_shape=shape)
-    _, state, outputs = tf.while_loop(
-        lambda i, *_: i < n_windows, window, (tf.constant(0), LSTMState(*state), outputs)
-    )
+    first = tf.constant(0), LSTMState(*state), outputs
+    _, state, outputs = tf.while_loop(lambda i, *_: i < n_windows, window, first)
     return tf.ensure_shape(outputs.concat(), [inputs.shape[0], *state.h.shape]), state
 
 
@@ -109,9 +108,8 @@ def _run_steps(
         return now + 1, LSTMState(c, h), outputs.write(now, output)
 
     outputs = tf.TensorArray(state.h.dtype, n_inputs, element_shape=state.h.shape)
-    _, state, outputs = tf.while_loop(
-        lambda now, *_: now < end, step, (tf.constant(0), LSTMState(*state), outputs)
-    )
+    first = tf.constant(0), LSTMState(*state), outputs
+    _, state, outputs = tf.while_loop(lambda now, *_: now < end, step, first)
     return outputs.stack(), state
 
 

@@ -216,9 +216,8 @@ class Text:
             DataError: during the iteration: a file cannot be read, or has changed since it was counted.
         """
         files = self.counts.shards[:: -1 if compat else 1]
-        blocks = sentence_stream(
-            files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat
-        )
+        order = Order(n_parts=every)
+        blocks = sentence_stream(files, self.vocabulary, order, endless=False, keep_blank=compat)
         return (block.sentences for block in background.prefetch(blocks))
 
 

@@ -91,9 +91,8 @@ class LMDataset:
         """Return an iterator over the batches of both directions."""
         require_positive(batch_size=n_rows, num_steps=n_steps)
         # One sentence a block, so that hardly more are read than the batches have.
-        blocks = (
-            Block(encode_sentences([" ".join(words)], self.vocab), Place()) for words in self._sentences
-        )
+        texts = map(" ".join, self._sentences)
+        blocks = (Block(encode_sentences([text], self.vocab), Place()) for text in texts)
         windows = pack_windows(blocks, self.vocab, n_rows=n_rows, n_steps=n_steps, bidirectional=True)
         return ([self._batch(window, direction) for direction in range(2)] for window in windows)
 

@@ -190,9 +190,8 @@ def read_words(path: PathLike) -> list[str]:
     words = []
     for number, line in enumerate(read_lines(path), start=1):
         if len(line.split()) > 1:
-            raise DataError(
-                f"{path}: line {number}: {line.strip()!r:.80} is not one word; give a word per line"
-            )
+            place = f"{path}: line {number}"
+            raise DataError(f"{place}: {line.strip()!r:.80} is not one word; give a word per line")
         words += line.split()
     if not words:
         raise DataError(f"{path}: lists no words")

@@ -46,9 +46,8 @@ class CheckpointIndex:
 
     def steps(self) -> list[int]:
         """List the steps with a checkpoint, ascending."""
-        matches = map(
-            _INDEX_FILE.fullmatch, (file.name for file in self.path.glob(f"{run_files.CHECKPOINT}*.index"))
-        )
+        names = (file.name for file in self.path.glob(f"{run_files.CHECKPOINT}*.index"))
+        matches = map(_INDEX_FILE.fullmatch, names)
         return sorted(int(match["step"]) for match in matches if match)
 
     def newest(self) -> Path:
@@ -270,12 +269,8 @@ def read_run_options(path: Path) -> OptionsFile:
         OptionsError: the options are invalid.
     """
     file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
-    if (
-        not file.exists()
-        and calls.is_file()
-        and CheckpointIndex(path).exists()
-        and (made := read_calls(calls))
-    ):
+    is_lost = not file.exists() and calls.is_file() and CheckpointIndex(path).exists()
+    if is_lost and (made := read_calls(calls)):
         _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():

@@ -197,13 +197,10 @@ class Trainer:
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
         rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
+        variables = [*self.variables.values()]
+        loss_scale = None if self.loss_scale is None else scale
         norm = update.update(
-            self.optimizer,
-            gradients,
-            [*self.variables.values()],
-            rate,
-            options.all_clip_norm_val,
-            None if self.loss_scale is None else scale,
+            self.optimizer, gradients, variables, rate, options.all_clip_norm_val, loss_scale
         )
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:

@@ -87,14 +87,12 @@ def update(
     if not optimizer.is_row_sparse:
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
+    def change(variable: tf.Variable, gradient: Gradient, rate: tf.Tensor) -> None:
+        optimizer.update_step(gradient, variable, rate)
+
     def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:
         for gradient, variable in zip(gradients, variables, strict=True):
-            strategy.extended.update(
-                variable.value,
-                lambda var, grad, rate: optimizer.update_step(grad, var, rate),
-                args=(gradient, rate),
-                group=False,
-            )
+            strategy.extended.update(variable.value, change, args=(gradient, rate), group=False)
         optimizer.iterations.assign_add(1)
 
     replica.merge_call(apply, args=(clipped, learning_rate))

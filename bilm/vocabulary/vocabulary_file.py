@@ -246,15 +246,12 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
     inside = [len(word.split()) > 1 for word in words]
     invisible = [*map(bool, map(invisible_in, words))]
     long = [len(word.encode()) > n_bytes for word in words]
+    warning, info = Severity.WARNING, Severity.INFO
     for are_so, severity, text in (
-        (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
-        (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
-        (
-            invisible,
-            Severity.WARNING,
-            "control, invisible or replacement characters, usually of damaged text",
-        ),
-        (long, Severity.INFO, f"more than {n_bytes} bytes; the rest of the word is not read"),
+        (around, warning, "whitespace before or after the word, which is ignored"),
+        (inside, warning, "whitespace inside the word, which no token of a corpus has"),
+        (invisible, warning, "control, invisible or replacement characters, usually of damaged text"),
+        (long, info, f"more than {n_bytes} bytes; the rest of the word is not read"),
     ):
         if any(are_so):
             yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])

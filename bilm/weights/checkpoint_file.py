@@ -57,9 +57,8 @@ class CheckpointFile:
             self._tensors = {name: tf.TensorSpec(shapes[name], dtypes[name]) for name in sorted(shapes)}
             # A missing or truncated data file is detected without reading it.
             folder, start = os.path.split(f"{self.prefix}.data-")
-            stored = sum(
-                file.stat().st_size for file in Path(folder).iterdir() if file.name.startswith(start)
-            )
+            files = (file for file in Path(folder).iterdir() if file.name.startswith(start))
+            stored = sum(file.stat().st_size for file in files)
             needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
             if needed > stored:
                 raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
