@@ -18,6 +18,9 @@ FIXED_SHAPES = False
 outside_graphs = tf.init_scope
 Dropout = keras.layers.Dropout
 
+_Loop = tuple[tf.Tensor, LSTMState, tf.TensorArray]
+"""What a loop over steps, or windows of steps, carries: its counter, the state and the outputs so far."""
+
 
 def run_lstm(
     inputs: tf.Tensor,
@@ -55,9 +58,7 @@ def run_lstm(
     n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
     run = _run_steps_in_xla if xla.compiles_loops() else _run_steps
 
-    def window(
-        i: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
-    ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+    def window(i: tf.Tensor, state: LSTMState, outputs: tf.TensorArray) -> _Loop:
         start = i * n_at_once
         steps = slice(start, tf.minimum(start + n_at_once, n_steps))
         left = None if lengths is None else lengths - start
@@ -91,9 +92,7 @@ def _run_steps(
     input_gates = tf.reshape(input_gates, [n_inputs, n_rows, weights.kernel.shape[1]])
     end = tf.minimum(n_inputs, n_steps)
 
-    def step(
-        now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
-    ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+    def step(now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray) -> _Loop:
         continues = None if lengths is None else (now < lengths)[:, None]
         is_new = None if begins is None else begins[now][:, None]
         before = LSTMState(before.c, zero_where(is_new, before.h))

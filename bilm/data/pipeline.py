@@ -100,9 +100,8 @@ class Rows:
             self._firsts.append(n_sentences)
             n_sentences += len(block.sentences)
         self._current, self._following = np.arange(n_rows), n_rows
-        self._set_sentences(
-            stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
-        )
+        fetched = [block.sentences for block in blocks]
+        self._set_sentences(stream.join_sentences([kept, *fetched], self._vocab))
 
     def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
         """Let every row read `n_steps` tokens; return None if the stream ends before."""

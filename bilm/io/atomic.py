@@ -332,6 +332,17 @@ def _publish(stagings: list[Staging]) -> DataError | None:
     return None
 
 
+def write(path: Path, content: bytes) -> None:
+    """Write a file, see `writing`.
+
+    Raises:
+        DataError: see `writing`.
+        OSError: from the file system.
+    """
+    with writing(path) as (temporary,):
+        temporary.write_bytes(content)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or a directory's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)

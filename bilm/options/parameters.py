@@ -131,8 +131,7 @@ class UnicodeForm(Choice):
 
     def is_of(self, text: str) -> bool:
         """Return true if a text, and so each part of it, has the form."""
-        form: Any = self.value
-        return unicodedata.is_normalized(form, text)
+        return unicodedata.is_normalized(self.value, text)  # type: ignore[arg-type]
 
     def of_text(self, text: str) -> str:
         """Return a text in the form, with the same words, as white space separates them."""
@@ -143,8 +142,7 @@ class UnicodeForm(Choice):
         return self._normalize(text)
 
     def _normalize(self, text: str) -> str:
-        form: Any = self.value  # one of four literals for mypy
-        return unicodedata.normalize(form, text)
+        return unicodedata.normalize(self.value, text)  # type: ignore[arg-type]  # one of four literals
 
 
 def normaliser(form: UnicodeForm | None) -> Callable[[str], str]:

@@ -56,15 +56,12 @@ class CheckpointIndex:
         Raises:
             CheckpointError: the state file is missing or damaged, or names a checkpoint that does not exist.
         """
-        match = _NEWEST.search(self.state())
-        if match is None and not self.state_file.exists():
-            missing = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
-            raise CheckpointError(missing)
-        if match is None:
-            raise CheckpointError(
-                f'{self.state_file}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that '
-                "names the newest checkpoint"
-            )
+        if (match := _NEWEST.search(self.state())) is None:
+            problem = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
+            if self.state_file.exists():
+                line = 'a line model_checkpoint_path: "model.ckpt-N" that names the newest checkpoint'
+                problem = f"{self.state_file}: damaged; it must have {line}"
+            raise CheckpointError(problem)
         name = Path(match["path"])
         # In this directory first, because the run may have been copied or moved.
         for place in (self.path / name.name, self.path / name):
@@ -95,8 +92,7 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with atomic.writing(self.state_file) as (file,):
-            file.write_text("\n".join(lines) + "\n")
+        atomic.write(self.state_file, ("\n".join(lines) + "\n").encode())
         files = [
             file for file in run_files.run_files(self.path) if file.name.startswith(run_files.CHECKPOINT)
         ]
@@ -185,8 +181,7 @@ def mark(path: Path) -> None:
         OSError: the mark cannot be written.
     """
     if not (path / run_files.MARK_FILE).exists():
-        with atomic.writing(path / run_files.MARK_FILE) as (file,):
-            file.write_text(json.dumps({"written_by": WRITER}) + "\n")
+        atomic.write(path / run_files.MARK_FILE, (json.dumps({"written_by": WRITER}) + "\n").encode())
 
 
 def remove_run(path: Path) -> None:
@@ -201,9 +196,8 @@ def remove_run(path: Path) -> None:
     kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
     files = [file for file in run_files.run_files(path) if file.name not in kept]
     # The state file first, so that a half-removed run is not taken for a run; the mark last.
-    for file in sorted(
-        files, key=lambda file: (file.name == run_files.MARK_FILE, file.name != run_files.STATE_FILE)
-    ):
+    places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 2}
+    for file in sorted(files, key=lambda file: places.get(file.name, 1)):
         file.unlink(missing_ok=True)
 
 
@@ -274,10 +268,9 @@ def read_run_options(path: Path) -> OptionsFile:
         _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():
-        known = (
-            foreign.what_it_is(path) if path.exists() else run_files.own_output(path) or "no such directory"
-        )
-        problem = known or "no options.json in it; weights are given as `model`"
+        problem = run_files.own_output(path) or "no such directory"
+        if path.exists():
+            problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file, data)
     if read.options.n_tokens_vocab is None:

@@ -20,9 +20,8 @@ _LOG = logging.getLogger(__name__)
 def warn_of_unknown(file: PathLike, keys: Sequence[str], writer: str) -> None:
     """Log a warning that names the keys that this version does not know, if any, and what wrote them."""
     if keys:
-        _LOG.warning(
-            "%s: written by %s; unknown to %s and ignored: %s", file, writer, WRITER, ", ".join(keys)
-        )
+        names = ", ".join(keys)
+        _LOG.warning("%s: written by %s; unknown to %s and ignored: %s", file, writer, WRITER, names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

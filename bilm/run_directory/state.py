@@ -203,9 +203,5 @@ def restore_optimizer(
     if arrays:
         transfer.set_weights(state, arrays, checkpoint.prefix)
         return
-    _LOG.warning(
-        "%s: no state of the optimizer %s%s; it starts from scratch",
-        checkpoint.prefix,
-        optimizer.name,
-        "" if remapping is None else " that fits another vocabulary",
-    )
+    name = optimizer.name if remapping is None else f"{optimizer.name} that fits another vocabulary"
+    _LOG.warning("%s: no state of the optimizer %s; it starts from scratch", checkpoint.prefix, name)

@@ -166,9 +166,7 @@ class Trainer:
         sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
         norm = self.strategy.experimental_local_results(norm)[0]
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
-        by_replica = [
-            tf.nest.pack_sequence_as(states[:n], list(leaves)) for leaves in zip(*flat, strict=True)
-        ]
+        by_replica = [tf.nest.pack_sequence_as(states[:n], [*leaves]) for leaves in zip(*flat, strict=True)]
         return tf.concat([sums, [norm]], 0), tuple(state for parts in by_replica for state in parts)
 
     def _replica_step(

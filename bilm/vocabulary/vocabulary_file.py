@@ -145,8 +145,7 @@ def choose_words(
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
-    kept = [(-count, word) for word, count in corpus.items() if count >= min_count]
-    kept.sort()
+    kept = sorted((-count, word) for word, count in corpus.items() if count >= min_count)
     if max_size is not None:
         del kept[max_size - len(SPECIAL_TOKENS) :]
     covered = sum(literal) - sum(count for count, _ in kept)
@@ -273,16 +272,15 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
         yield Finding(Severity.WARNING, None, "the corpus is empty")
         return
     place = {line.strip(): number for number, line in enumerate(lines, start=1)}
-    n_oov = n_words - sum(counts[word] for word in place)
+    unknown = Counter({word: number for word, number in counts.items() if word not in place})
+    n_oov = unknown.total()
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
     yield Finding(Severity.INFO, None, message)
-    unknown = Counter({word: number for word, number in counts.items() if word not in place})
     if unknown:
         commonest = ", ".join(f"{word!r:.80} {number:,}" for word, number in unknown.most_common(10))
         yield Finding(Severity.INFO, None, f"the commonest words out of vocabulary: {commonest}")
-    if n_oov and UNK not in place:
-        word = next(word for word in counts if word not in place)
-        message = f"{word!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
+    if unknown and UNK not in place:
+        message = f"{next(iter(unknown))!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
         yield Finding(Severity.ERROR, None, message)
     if n_marks := counts[BOS] + counts[EOS]:
         yield Finding(Severity.WARNING, None, describe_marks(n_marks))

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import h5py
-import numpy as np
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import PathLike, foreign, messages, outputs, run_files
@@ -75,7 +74,7 @@ class ModelFile:
         return outputs.read_file(self.path, failure, or_pipe=True)
 
     @contextmanager
-    def _opened(self) -> Iterator[Mapping[str, h5py.Dataset | np.ndarray]]:
+    def _opened(self) -> Iterator[hdf5_file.Stored]:
         """Open weights, by HDF5 name, in the format that their first bytes name."""
         content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
@@ -374,9 +373,8 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not path.name.startswith(".")]
     folders = {*map(_folder_of, options)}
     if len(folders) > 1:
-        raise DataError(
-            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {_listed(map(str, folders))}"
-        )
+        names = _listed(map(str, folders))
+        raise DataError(f"{archive.path}: several folders hold an {OPTIONS_NAME}: {names}")
     folder = folders.pop() if folders else PurePosixPath()
     return {
         path.name: ModelFile(archive.path, archive, name)

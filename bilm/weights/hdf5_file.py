@@ -58,6 +58,10 @@ _CHECKSUM_BYTES = 4
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
 
 
+Stored = Mapping[str, h5py.Dataset | np.ndarray]
+"""Arrays in a file, or read from it, by name."""
+
+
 def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
     """Return all datasets in the file itself, by name; links to other files are not followed.
 
@@ -98,9 +102,7 @@ def _is_array(item: object) -> bool:
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
-def read_arrays(
-    stored: Mapping[str, h5py.Dataset | np.ndarray], names: Iterable[WeightName], source: str
-) -> Arrays:
+def read_arrays(stored: Stored, names: Iterable[WeightName], source: str) -> Arrays:
     """Read arrays by bilm's names, float32, with the softmax if it is there.
 
     Args:
