@@ -17,8 +17,8 @@ from bilm.io import atomic, foreign, messages, outputs
 from bilm.weights.arrays import Arrays, as_weights, check_arrays
 from bilm.weights.names import ONE_LAYER, WeightName
 
-# Errors of h5py for damaged files; the class depends on the place of the damage.
-_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+# Errors of h5py for damaged files, besides OSError; the class depends on the place of the damage.
+_ERRORS = (ValueError, KeyError, RuntimeError, TypeError)
 
 
 @contextmanager
@@ -39,13 +39,9 @@ def opened_hdf5(
     with foreign.explained(path, failure):
         if stream is None:
             outputs.require_regular(path, failure)
-        try:
-            with h5py.File(path if stream is None else stream, "r") as file:
-                yield file
-        except _ERRORS as error:
-            if isinstance(error, failure):
-                raise
-            raise failure(f"{path}: cannot be read as HDF5: {messages.reason(error)}") from error
+        failures = messages.os_errors_as(failure, f"{path}: cannot be read as HDF5", *_ERRORS)
+        with failures, h5py.File(path if stream is None else stream, "r") as file:
+            yield file
 
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
