@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from bilm.io import in_groups
 from bilm.options.parameters import Pooling
 
 _Sentence = TypeVar("_Sentence")
@@ -189,12 +190,7 @@ def pack_as_rows_end(lengths: Lengths, n_rows: int, order: Iterable[int] | None 
 
 def stretches(lengths: Lengths) -> list[int]:
     """Return the lengths of stretches of consecutive sentences, each but the last of 1,000 tokens or more."""
-    sums: list[int] = []
-    for length in lengths:
-        if not sums or sums[-1] >= _STRETCH_TOKENS:
-            sums.append(0)
-        sums[-1] += int(length)
-    return sums
+    return [int(sum(stretch)) for stretch in in_groups(lengths, int, _STRETCH_TOKENS)]
 
 
 def pack_in_turn(lengths: Lengths, n_rows: int) -> Packing:
