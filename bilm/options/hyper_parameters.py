@@ -381,10 +381,9 @@ class Options(_Checked):
             *sections, last = key.split(".")
             place = values
             for section in sections:
-                inner = place.setdefault(section, {})
-                if not isinstance(inner, dict):
+                place = place.setdefault(section, {})
+                if not isinstance(place, dict):
                     raise OptionsError(f"{key}: {section} is not a section of the options")
-                place = inner
             place[last] = value
         return Options.from_json(values)
 

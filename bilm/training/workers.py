@@ -38,9 +38,7 @@ class Worker:
         Raises:
             OptionsError: ``TF_CONFIG`` is malformed, or has roles other than chief and worker.
         """
-        text = os.environ.get("TF_CONFIG")
-        if not text:
-            return cls()
+        text = os.environ.get("TF_CONFIG") or "{}"
         try:
             config = parse_json(text)
             cluster, task = dict(config.get("cluster") or {}), dict(config.get("task") or {})
