@@ -18,8 +18,8 @@ FIXED_SHAPES = False
 outside_graphs = tf.init_scope
 Dropout = keras.layers.Dropout
 
+# Values of a loop over steps, or windows of steps: its counter, the state, and the outputs so far.
 _Loop = tuple[tf.Tensor, LSTMState, tf.TensorArray]
-"""What a loop over steps, or windows of steps, carries: its counter, the state and the outputs so far."""
 
 
 def run_lstm(
@@ -329,10 +329,8 @@ def use_threads_of_an_operation(n: int) -> None:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(n)
     except RuntimeError as error:
-        raise ProcessError(
-            f"`threads` {n}: TensorFlow has begun with {threads_of_an_operation()} in this process; choose "
-            "them in a new one"
-        ) from error
+        problem = f"TensorFlow has begun with {threads_of_an_operation()} in this process"
+        raise ProcessError(f"`threads` {n}: {problem}; choose them in a new one") from error
 
 
 def n_gpus() -> int:

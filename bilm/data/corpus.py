@@ -245,10 +245,8 @@ def read_text(
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
     except DataError as error:
-        raise DataError(
-            f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
-            "continue with `bilm restart`"
-        ) from error
+        remedy = "give the original text, or continue with `bilm restart`"
+        raise DataError(f"`{argument}`: cannot be resumed with another text: {error}; {remedy}") from error
 
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:

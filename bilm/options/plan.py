@@ -92,10 +92,8 @@ class Plan:
             OptionsError: the plans differ; the message lists all differences.
         """
         if changed := json_objects.changes(begun._comparable(), self._comparable()):
-            raise OptionsError(
-                f"{source}: cannot be resumed with {', '.join(changed)}; give the original values, or "
-                "continue with `bilm restart`"
-            )
+            remedy = "give the original values, or continue with `bilm restart`"
+            raise OptionsError(f"{source}: cannot be resumed with {', '.join(changed)}; {remedy}")
 
     def _comparable(self) -> dict[str, Any]:
         """Return what must be the same, by its name in messages.

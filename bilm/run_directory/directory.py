@@ -187,9 +187,8 @@ class RunDirectory:
         is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
         named = self.index.prefix(which) if is_step else self.path / which
         if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
-            raise OptionsError(
-                f"checkpoint {which!r:.80}: must be latest, best, a step, or the name of a checkpoint"
-            )
+            expected = "must be latest, best, a step, or the name of a checkpoint"
+            raise OptionsError(f"checkpoint {which!r:.80}: {expected}")
 
         def find() -> CheckpointFile:
             if which != "best":
@@ -389,10 +388,8 @@ class RunModel(distribution.StoredModel):
         if in_place:
             return None
         by = "by bilm-tf" if record is None else f"by bilm {writer}"
-        raise CheckpointError(
-            f"{model.source}: written {by}, not by the bilm {command} that is to be resumed; "
-            "`bilm restart` continues from it"
-        )
+        problem = f"written {by}, not by the bilm {command} that is to be resumed"
+        raise CheckpointError(f"{model.source}: {problem}; `bilm restart` continues from it")
 
     @cached_property
     def run_state(self) -> state.RunState:
@@ -446,10 +443,8 @@ class RunModel(distribution.StoredModel):
         is_newest = self.which == "latest" or not self.run.index.exists()  # one by name may be the only one
         newest = self.checkpoint if is_newest else self.run.latest()
         if self.source != newest.prefix:
-            raise OptionsError(
-                f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
-                "steps would be overwritten; give `save_to`"
-            )
+            problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
+            raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")
         records = [self.path / name for name in (run_files.METRICS_FILE, run_files.CALLS_FILE)]
         if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io import atomic, foreign, outputs, run_files
+from bilm.io import atomic, foreign, messages, outputs, run_files
 from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
 from bilm.run_directory.records import WRITER, read_calls
@@ -93,9 +93,8 @@ class CheckpointIndex:
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
         atomic.write(self.state_file, ("\n".join(lines) + "\n").encode())
-        files = [
-            file for file in run_files.run_files(self.path) if file.name.startswith(run_files.CHECKPOINT)
-        ]
+        present = run_files.run_files(self.path)
+        files = [file for file in present if file.name.startswith(run_files.CHECKPOINT)]
         kept = {file.stem for file in files if file.suffix == ".index"}
         kept -= {self.prefix(step).name for step in obsolete}
         # The index first: without it there is no checkpoint.
@@ -121,18 +120,15 @@ def writing(path: Path) -> Iterator[None]:
         for place in reversed(made):
             held.callback(_remove_if_empty, place)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
+            with messages.os_errors_as(CheckpointError, f"{path}: cannot be written"):
+                path.mkdir(parents=True, exist_ok=True)
+                lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
         except atomic.HeldError as error:
-            raise CheckpointError(
-                f"{path}: {error} is training in it; wait for it to finish, or give another directory"
-            ) from error
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+            remedy = "wait for it to finish, or give another directory"
+            raise CheckpointError(f"{path}: {error} is training in it; {remedy}") from error
         if not lock.is_supported:
-            _LOG.warning(
-                "%s: this file system has no locks; make sure that no other process trains in it", path
-            )
+            remedy = "make sure that no other process trains in it"
+            _LOG.warning("%s: this file system has no locks; %s", path, remedy)
         yield
 
 
@@ -158,9 +154,8 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         way = "replace it with overwrite=True" if is_ours else f"remove it (it has no {run_files.MARK_FILE})"
-        raise CheckpointError(
-            f"{path}: already holds a run; continue it with `bilm restart`, give another directory, or {way}"
-        )
+        remedy = f"continue it with `bilm restart`, give another directory, or {way}"
+        raise CheckpointError(f"{path}: already holds a run; {remedy}")
     existing = [file for file in inputs if file.exists()]
     if path.exists() and any(map(path.samefile, existing)):
         raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
@@ -168,10 +163,9 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     users = {run_files.VOCABULARY_FILE} if run_files.DIGEST_FILE not in present else set()
     for name, file in present.items():
         if not is_ours or name in users or (file.exists() and any(map(file.samefile, existing))):
-            raise CheckpointError(
-                f"{file}: is an input of this command, or was not written by the run in this directory, and "
-                "would be lost; move it away, or give another directory for the run"
-            )
+            problem = "is an input of this command, or was not written by the run in this directory"
+            remedy = "move it away, or give another directory for the run"
+            raise CheckpointError(f"{file}: {problem}, and would be lost; {remedy}")
 
 
 def mark(path: Path) -> None:
@@ -236,10 +230,8 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
     sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
-    raise VocabularyError(
-        f"the vocabulary is not the run's, {copy}: {sizes}first difference at line {line}: {here:.80} "
-        f"instead of {there:.80}"
-    )
+    difference = f"first difference at line {line}: {here:.80} instead of {there:.80}"
+    raise VocabularyError(f"the vocabulary is not the run's, {copy}: {sizes}{difference}")
 
 
 def _recorded_digest(path: Path) -> str | None:
@@ -274,9 +266,8 @@ def read_run_options(path: Path) -> OptionsFile:
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file, data)
     if read.options.n_tokens_vocab is None:
-        raise CheckpointError(
-            f"{path}: not a run directory: its options.json goes with dumped weights; give their file as "
-            "`model`, or restore the options that the run was trained with"
-        )
+        problem = "its options.json goes with dumped weights"
+        remedy = "give their file as `model`, or restore the options that the run was trained with"
+        raise CheckpointError(f"{path}: not a run directory: {problem}; {remedy}")
     of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
     return read._replace(options=read.options.with_values(of_bilm_tf))

@@ -195,11 +195,9 @@ class Trainer:
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
         rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
-        variables = [*self.variables.values()]
+        variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
         loss_scale = None if self.loss_scale is None else scale
-        norm = update.update(
-            self.optimizer, gradients, variables, rate, options.all_clip_norm_val, loss_scale
-        )
+        norm = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:
             update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))

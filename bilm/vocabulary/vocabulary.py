@@ -166,9 +166,8 @@ class Vocabulary:
             VocabularyError: the vocabulary has no ``<UNK>``; names the word.
         """
         if self.unk < 0:
-            raise VocabularyError(
-                f"{word!r:.80} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
-            )
+            remedy = f"add the word or {UNK}"
+            raise VocabularyError(f"{word!r:.80} is not in the vocabulary, which has no {UNK}; {remedy}")
         return self.unk
 
     def id_to_word(self, cur_id: int) -> str:

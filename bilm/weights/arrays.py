@@ -83,8 +83,6 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
         squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
         if not np.isfinite(squares) and not np.isfinite(numbers).all():
             place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
-            raise failure(
-                f"{source} holds {array[place]} at {list(place)}, expected finite float32 numbers; "
-                "training may have diverged before it was written"
-            )
+            problem = f"holds {array[place]} at {list(place)}, expected finite float32 numbers"
+            raise failure(f"{source} {problem}; training may have diverged before it was written")
     return numbers

@@ -106,9 +106,8 @@ class CheckpointFile:
         check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
         for name, tensor in stored.items():
             if not tensor.dtype.is_floating:
-                raise WeightsError(
-                    f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
-                )
+                kind = tensor.dtype.name
+                raise WeightsError(f"{self.prefix}: {name} is {kind}, expected an array of floats")
 
     @property
     def shapes(self) -> Shapes:
@@ -215,10 +214,8 @@ def write_checkpoint(
     Raises:
         CheckpointError: the checkpoint cannot be written; no part of it is left.
     """
-    tensors: dict[str, tf.Tensor] = {
-        GLOBAL_STEP: tf.constant(step, tf.float32),
-        TRAIN_PERPLEXITY: tf.constant(train_perplexity, tf.float32),
-    }
+    numbers = {GLOBAL_STEP: step, TRAIN_PERPLEXITY: train_perplexity}
+    tensors = {name: tf.constant(number, tf.float32) for name, number in numbers.items()}
     tensors |= {name.tf1: weights[name.own] for name in names}
     tensors |= {name.tf1 + ADAGRAD: accumulators[name.own] for name in names if name.own in accumulators}
     tensors |= extras or {}

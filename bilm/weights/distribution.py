@@ -198,15 +198,12 @@ class StoredModel:
             WeightsError: there is no softmax.
         """
         if self.n_predicted is None:
-            raise WeightsError(
-                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
-                "the run that it was dumped from, or dump it with `with_softmax`"
-            )
-        return dataclasses.replace(
-            self.options,
-            n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
-        )
+            problem = "has no softmax, without which it gives vectors and no probabilities"
+            remedy = "give the run that it was dumped from, or dump it with `with_softmax`"
+            raise WeightsError(f"{self.source}: {problem}; {remedy}")
+        is_tied = "softmax/W" not in self.weight_file.shapes
+        n_words = self.n_predicted
+        return dataclasses.replace(self.options, n_tokens_vocab=n_words, share_embedding_softmax=is_tied)
 
     @cached_property
     def steps(self) -> ModelSteps:
@@ -227,8 +224,7 @@ class StoredModel:
         Raises:
             VocabularyError: the vocabulary cannot be read or is not valid.
         """
-        file = self.vocabulary_file
-        if file is None:
+        if (file := self.vocabulary_file) is None:
             return None
         return parse_vocabulary(file.content(VocabularyError), str(file), max_word_length)
 
@@ -376,11 +372,8 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
         names = _listed(map(str, folders))
         raise DataError(f"{archive.path}: several folders hold an {OPTIONS_NAME}: {names}")
     folder = folders.pop() if folders else PurePosixPath()
-    return {
-        path.name: ModelFile(archive.path, archive, name)
-        for path, name in paths.items()
-        if _folder_of(path) == folder
-    }
+    inside = [path for path in paths if _folder_of(path) == folder]
+    return {path.name: ModelFile(archive.path, archive, paths[path]) for path in inside}
 
 
 def _of_file(path: Path) -> StoredModel:
