@@ -340,11 +340,8 @@ class Options(_Checked):
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a run's ``options.json`` (261 characters, as bilm-tf in training)."""
-        values: dict[str, Any] = {
-            field.name: _plain(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if field.name not in ("lstm", "char_cnn", "unicode_form")
-        }
+        network = ("lstm", "char_cnn", "unicode_form")
+        values = {name: _plain(value) for name, value in vars(self).items() if name not in network}
         values["learning_rate"] = self.step_size  # a number, as bilm-tf reads it
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
