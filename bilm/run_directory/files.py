@@ -198,10 +198,8 @@ def remove_run(path: Path) -> None:
 def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Return the content of the vocabulary files of a run, by file name."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
-    return {
-        run_files.VOCABULARY_FILE: text,
-        run_files.DIGEST_FILE: f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode(),
-    }
+    digest = f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode()
+    return {run_files.VOCABULARY_FILE: text, run_files.DIGEST_FILE: digest}
 
 
 def verify_vocabulary(path: Path) -> None:

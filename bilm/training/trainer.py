@@ -92,13 +92,11 @@ class Trainer:
             n_samples = self.options.n_negative_samples_batch
             self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
         self.loss_scale = meter.LossScale() if self.options.precision is Precision.FLOAT16 else None
+        weights = model.named_weights()
         with self.strategy.scope():
-            self.optimizer = optimizers.make_optimizer(self.options, model.named_weights())
-        self.variables = {
-            name: variable
-            for name, variable in model.named_weights().items()
-            if freeze is None or not name.startswith(freeze)
-        }
+            self.optimizer = optimizers.make_optimizer(self.options, weights)
+        trained = [name for name in weights if freeze is None or not name.startswith(freeze)]
+        self.variables = {name: weights[name] for name in trained}
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = traced_once(self._distributed_step, self._signature())
 

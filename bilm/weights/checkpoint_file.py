@@ -131,11 +131,8 @@ class CheckpointFile:
 
     def _of_model(self, suffix: str) -> dict[str, tf.TensorSpec]:
         """Return the names of a model's variables, or of their accumulators, with shapes and types."""
-        return {
-            name: tensor
-            for name, tensor in self._tensors.items()
-            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
-        }
+        names = [name for name in self._tensors if name.startswith(_VARIABLES)]
+        return {name: self._tensors[name] for name in names if name.endswith(ADAGRAD) == bool(suffix)}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
         """Read an array, or a string as bytes; None if it is missing."""
