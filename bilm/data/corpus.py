@@ -177,10 +177,9 @@ def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
     best = min(n_unknown, key=lambda form: n_unknown[form])
     if n_unknown[best] > 0.9 * n_unknown[None]:
         return ""
-    return (
-        f" In the normal form {best}, {n_unknown[best] / len(words):.0%} would be unknown: `bilm prepare "
-        f"--tokens --form {best}` writes the text in it"
-    )
+    share = n_unknown[best] / len(words)
+    remedy = f"`bilm prepare --tokens --form {best}` writes the text in it"
+    return f" In the normal form {best}, {share:.0%} would be unknown: {remedy}"
 
 
 @dataclass(frozen=True)

@@ -124,11 +124,10 @@ def count_steps(
     batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
     n_of_epoch = options.n_train_tokens or n_tokens
     if (fewest := min(n_of_epoch, n_tokens)) < batch:
-        raise DataError(
-            f"an epoch of {fewest:,} tokens is less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps x {n_replicas} replicas x {options.accumulate} accumulated "
-            f"({batch:,}); give more text or a smaller `batch_size`"
-        )
+        window = f"{options.batch_size} rows x {options.unroll_steps} steps"
+        size = f"{window} x {n_replicas} replicas x {options.accumulate} accumulated ({batch:,})"
+        problem = f"an epoch of {fewest:,} tokens is less than one batch of {size}"
+        raise DataError(f"{problem}; give more text or a smaller `batch_size`")
     steps_per_epoch = n_of_epoch // batch
     n_steps = options.n_epochs * steps_per_epoch
     n_steps = min(n_steps, max_steps or n_steps)

@@ -138,11 +138,9 @@ def read_state(checkpoint: CheckpointFile) -> RunState:
     plan = Plan.read(top.section("settings")) if "settings" in top.values else None
     state = top.read_as(RunState, plan=plan)
     if problems := top.problems + [f"{key}: missing" for key in _REQUIRED if key not in top.values]:
-        raise CheckpointError(
-            f"{checkpoint.prefix}: its training state was written by {writer} and cannot be read by {WRITER} "
-            f"({'; '.join(problems)}); resume the run with the version that wrote it, or continue with "
-            "`bilm restart`"
-        )
+        problem = f"its training state was written by {writer} and cannot be read by {WRITER}"
+        remedy = "resume the run with the version that wrote it, or continue with `bilm restart`"
+        raise CheckpointError(f"{checkpoint.prefix}: {problem} ({'; '.join(problems)}); {remedy}")
     warn_of_unknown(checkpoint.prefix, top.unknown, writer)
     return state
 

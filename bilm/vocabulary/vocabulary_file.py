@@ -299,10 +299,8 @@ MOST_UNKNOWN = 0.25
 
 def describe_unknown(share: float) -> str:
     """Return a message about a text with a large share of words outside the vocabulary."""
-    return (
-        f"{share:.0%} of the words are not in the vocabulary; check that both are of one language, and the "
-        "words separated and capitalised alike"
-    )
+    remedy = "check that both are of one language, and the words separated and capitalised alike"
+    return f"{share:.0%} of the words are not in the vocabulary; {remedy}"
 
 
 def describe_marks(n_marks: int) -> str:
@@ -315,10 +313,8 @@ def describe_forms(words: Iterable[str]) -> str | None:
     words = {*words}
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
-    return (
-        f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all); `bilm vocab "
-        "build` writes them in one"
-    )
+    problem = f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all)"
+    return f"{problem}; `bilm vocab build` writes them in one"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:
@@ -333,7 +329,6 @@ def describe_disorder(counts: np.ndarray) -> str | None:
     covered = counts[: len(counts) // 2].sum() / max(counts.sum(), 1)
     if len(counts) < 1000 or covered >= 0.7 or not counts.any():
         return None
-    return (
-        f"the first half of the vocabulary covers only {covered:.0%} of its words in the text; the sampled "
-        "softmax assumes that frequent words come first, as `bilm vocab build` sorts them"
-    )
+    problem = f"the first half of the vocabulary covers only {covered:.0%} of its words in the text"
+    reason = "the sampled softmax assumes that frequent words come first, as `bilm vocab build` sorts them"
+    return f"{problem}; {reason}"

@@ -290,10 +290,8 @@ def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> No
         VocabularyError: the sizes differ.
     """
     if n_words is not None and vocabulary.size != n_words:
-        raise VocabularyError(
-            f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}; give the "
-            "vocabulary that the model was trained with"
-        )
+        problem = f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}"
+        raise VocabularyError(f"{problem}; give the vocabulary that the model was trained with")
 
 
 def find_distribution(path: Path) -> StoredModel:
