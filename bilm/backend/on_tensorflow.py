@@ -251,9 +251,7 @@ def trackable(variables: Sequence[keras.Variable]) -> tf.Module:
 
 
 def compiled(
-    function: Callable[..., Any],
-    layer: keras.layers.Layer,  # noqa: ARG001
-    specs: Sequence[Any],
+    function: Callable[..., Any], layer: keras.layers.Layer, specs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Make one graph of a function for inference, for all shapes that fit the specifications.
 
