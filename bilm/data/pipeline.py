@@ -263,10 +263,8 @@ def compact(
     of_word[types] = numbers[: len(types)]
     widths = cnn.bucket_widths
     ends = np.cumsum(np.bincount(buckets, minlength=len(widths))).tolist()
-    characters = tuple(
-        vocab.character_rows(types[start:end], extra, width)
-        for (start, end), width in zip(pairwise([0, *ends]), widths, strict=True)
-    )
+    bounds = zip(pairwise([0, *ends]), widths, strict=True)
+    characters = tuple(vocab.character_rows(types[start:end], extra, width) for (start, end), width in bounds)
     type_words = np.where(types < vocab.size, types, np.int32(-1))
     return Batch(characters, type_words, of_word[flat].reshape(words.shape), targets)
 

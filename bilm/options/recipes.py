@@ -139,10 +139,9 @@ def complete(
         line = f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on"
         return completed, f"{line} the same text; set `learning_rate` for another"
     shown = {key: completed.to_json()[key] for key in _SHOWN}
-    return completed, (
-        f"recipe: {values['recipe'].value} ({n_passes:.1f} passes over {n_tokens:,} tokens): "
-        + ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
-    )
+    settings = ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
+    reason = f"{n_passes:.1f} passes over {n_tokens:,} tokens"
+    return completed, f"recipe: {values['recipe'].value} ({reason}): {settings}"
 
 
 def _of_recipe(

@@ -39,11 +39,8 @@ class _Record:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the record, without values that are None or not finite."""
         values = {"kind": self.kind} | dataclasses.asdict(self)
-        return {
-            key: value
-            for key, value in values.items()
-            if value is not None and (isinstance(value, str) or math.isfinite(value))
-        }
+        known = {key: value for key, value in values.items() if value is not None}
+        return {key: value for key, value in known.items() if isinstance(value, str) or math.isfinite(value)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
