@@ -300,8 +300,12 @@ def _polynomial(gram: tf.Tensor, square: tf.Tensor, coefficients: tf.Tensor) -> 
     return tf.cast(total, gram.dtype)
 
 
-_OF_KERAS: Mapping[str, type[TrainingOptimizer]] = {
-    made.__name__.lower(): made for made in (Adafactor, Adam, Lion, RMSprop, SGD)
+_OF_KERAS: Mapping[Optimizer, type[TrainingOptimizer]] = {
+    Optimizer.ADAFACTOR: Adafactor,
+    Optimizer.ADAM: Adam,
+    Optimizer.LION: Lion,
+    Optimizer.RMSPROP: RMSprop,
+    Optimizer.SGD: SGD,
 }
 
 
