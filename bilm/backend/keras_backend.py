@@ -84,9 +84,8 @@ def require_tensorflow(feature: str) -> None:
         BackendError: Keras runs on another backend.
     """
     if BACKEND != "tensorflow":
-        raise BackendError(
-            f"{feature} needs TensorFlow, and Keras runs on {BACKEND}; {_WANTED.format('tensorflow')}"
-        )
+        remedy = _WANTED.format("tensorflow")
+        raise BackendError(f"{feature} needs TensorFlow, and Keras runs on {BACKEND}; {remedy}")
 
 
 # --- interfaces that Keras does not promise; `tests/test_private_interfaces.py` tests each -----------------
@@ -141,9 +140,7 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
     n_gpus = backend.n_gpus()
     is_number = isinstance(cuda_device, Integral) and not isinstance(cuda_device, bool)
     if not (is_number and -1 <= cuda_device < n_gpus):
-        raise OptionsError(
-            f"cuda_device is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {n_gpus} GPUs here, "
-            "numbered from 0, and -1 is the CPU"
-        )
+        choices = f"{n_gpus} GPUs here, numbered from 0, and -1 is the CPU"
+        raise OptionsError(f"cuda_device is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {choices}")
     cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")

@@ -87,11 +87,7 @@ def update_cell(
 
 
 def lstm_step(
-    gates: Tensor,
-    before: LSTMState,
-    weights: LSTMWeights,
-    clips: Clips,
-    continues: Tensor | None,
+    gates: Tensor, before: LSTMState, weights: LSTMWeights, clips: Clips, continues: Tensor | None
 ) -> tuple[Tensor, LSTMState]:
     """Compute one step from its gates to its output and the state after it.
 

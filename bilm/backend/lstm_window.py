@@ -79,9 +79,7 @@ def lstm_window(
     return outputs, LSTMState(c, h)
 
 
-def _swap(tensor: tf.Tensor) -> tf.Tensor:
-    """Exchange the last two axes."""
-    return tf.linalg.matrix_transpose(tensor)
+_swap = tf.linalg.matrix_transpose  # exchanges the last two axes
 
 
 @compiled

@@ -120,9 +120,7 @@ def _compiled_encoder(encoder: Any) -> Callable[[np.ndarray], jax.Array]:  # noq
 
 
 def compiled(
-    function: Callable[..., Any],
-    layer: keras.layers.Layer,
-    specs: Sequence[Any],  # noqa: ARG001
+    function: Callable[..., Any], layer: keras.layers.Layer, specs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Compile a function for inference, once for each shape.
 

@@ -18,6 +18,9 @@ FIXED_SHAPES = False
 outside_graphs = tf.init_scope
 Dropout = keras.layers.Dropout
 
+# Values of a loop over steps, or windows of steps: its counter, the state, and the outputs so far.
+_Loop = tuple[tf.Tensor, LSTMState, tf.TensorArray]
+
 
 def run_lstm(
     inputs: tf.Tensor,
@@ -55,9 +58,7 @@ def run_lstm(
     n_at_once = tf.maximum(1, settings.TOKENS_AT_ONCE // tf.maximum(n_rows, 1))
     run = _run_steps_in_xla if xla.compiles_loops() else _run_steps
 
-    def window(
-        i: tf.Tensor, state: LSTMState, outputs: tf.TensorArray
-    ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+    def window(i: tf.Tensor, state: LSTMState, outputs: tf.TensorArray) -> _Loop:
         start = i * n_at_once
         steps = slice(start, tf.minimum(start + n_at_once, n_steps))
         left = None if lengths is None else lengths - start
@@ -68,9 +69,8 @@ def run_lstm(
     n_windows = (n_steps + n_at_once - 1) // n_at_once
     shape = [None, *state.h.shape]
     outputs = tf.TensorArray(state.h.dtype, n_windows, infer_shape=False, element_shape=shape)
-    _, state, outputs = tf.while_loop(
-        lambda i, *_: i < n_windows, window, (tf.constant(0), LSTMState(*state), outputs)
-    )
+    first = tf.constant(0), LSTMState(*state), outputs
+    _, state, outputs = tf.while_loop(lambda i, *_: i < n_windows, window, first)
     return tf.ensure_shape(outputs.concat(), [inputs.shape[0], *state.h.shape]), state
 
 
@@ -92,9 +92,7 @@ def _run_steps(
     input_gates = tf.reshape(input_gates, [n_inputs, n_rows, weights.kernel.shape[1]])
     end = tf.minimum(n_inputs, n_steps)
 
-    def step(
-        now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray
-    ) -> tuple[tf.Tensor, LSTMState, tf.TensorArray]:
+    def step(now: tf.Tensor, before: LSTMState, outputs: tf.TensorArray) -> _Loop:
         continues = None if lengths is None else (now < lengths)[:, None]
         is_new = None if begins is None else begins[now][:, None]
         before = LSTMState(before.c, zero_where(is_new, before.h))
@@ -109,9 +107,8 @@ def _run_steps(
         return now + 1, LSTMState(c, h), outputs.write(now, output)
 
     outputs = tf.TensorArray(state.h.dtype, n_inputs, element_shape=state.h.shape)
-    _, state, outputs = tf.while_loop(
-        lambda now, *_: now < end, step, (tf.constant(0), LSTMState(*state), outputs)
-    )
+    first = tf.constant(0), LSTMState(*state), outputs
+    _, state, outputs = tf.while_loop(lambda now, *_: now < end, step, first)
     return outputs.stack(), state
 
 
@@ -136,9 +133,7 @@ def _run_steps_in_xla(
 
     @tf.custom_gradient
     def run(*tensors: tf.Tensor) -> tuple[Any, Any]:
-        def arguments(
-            inputs: tf.Tensor,
-        ) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
+        def arguments(inputs: tf.Tensor) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
             _, c, h, kernel, bias, *projections = tensors
             projection = projections[0] if projections else None
             return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, projection), clips, lengths
@@ -256,9 +251,7 @@ def trackable(variables: Sequence[keras.Variable]) -> tf.Module:
 
 
 def compiled(
-    function: Callable[..., Any],
-    layer: keras.layers.Layer,  # noqa: ARG001
-    specs: Sequence[Any],
+    function: Callable[..., Any], layer: keras.layers.Layer, specs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Make one graph of a function for inference, for all shapes that fit the specifications.
 
@@ -334,10 +327,8 @@ def use_threads_of_an_operation(n: int) -> None:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(n)
     except RuntimeError as error:
-        raise ProcessError(
-            f"`threads` {n}: TensorFlow has begun with {threads_of_an_operation()} in this process; choose "
-            "them in a new one"
-        ) from error
+        problem = f"TensorFlow has begun with {threads_of_an_operation()} in this process"
+        raise ProcessError(f"`threads` {n}: {problem}; choose them in a new one") from error
 
 
 def n_gpus() -> int:

@@ -121,9 +121,7 @@ def _encode_part(encoder: Any, rows: torch.Tensor) -> torch.Tensor:  # noqa: ANN
 
 
 def compiled(
-    function: Callable[..., Any],
-    layer: keras.layers.Layer,  # noqa: ARG001
-    specs: Sequence[Any],
+    function: Callable[..., Any], layer: keras.layers.Layer, specs: Sequence[Any]
 ) -> Callable[..., Any]:
     """Prepare a function for inference, which runs operation by operation and without a gradient.
 

@@ -5,14 +5,7 @@ from bilm.data.lm_datasets import BidirectionalLMDataset, InvalidNumberOfCharact
 from bilm.installation import warn_if_damaged
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-__all__ = [
-    "Batcher",
-    "BidirectionalLMDataset",
-    "InvalidNumberOfCharacters",
-    "LMDataset",
-    "TokenBatcher",
-    "UnicodeCharsVocabulary",
-    "Vocabulary",
-]
+__all__ = ["Batcher", "BidirectionalLMDataset", "InvalidNumberOfCharacters", "LMDataset", "TokenBatcher"]
+__all__ += ["UnicodeCharsVocabulary", "Vocabulary"]
 
 warn_if_damaged()

@@ -151,10 +151,8 @@ def words_of(number: int, sentence: Iterable[str]) -> list[str]:
     if not {*map(type, words)} <= {str}:
         for place, word in enumerate(words):
             if not isinstance(word, str):
-                raise DataError(
-                    f"sentence {number}, word {place} is of type {type(word).__name__}, not a string: "
-                    f"{word!r:.80}"
-                )
+                kind = f"of type {type(word).__name__}"
+                raise DataError(f"sentence {number}, word {place} is {kind}, not a string: {word!r:.80}")
     return words
 
 
@@ -174,9 +172,8 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
         DataError: the argument is a string, or not iterable.
     """
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
-        raise DataError(
-            f"sentences must be lists of words, in a list, got {type(sentences).__name__}: {sentences!r:.80}"
-        )
+        kind = type(sentences).__name__
+        raise DataError(f"sentences must be lists of words, in a list, got {kind}: {sentences!r:.80}")
     return sentences
 
 

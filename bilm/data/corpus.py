@@ -21,14 +21,8 @@ from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
 from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.doubts import doubts_about_lines, first_lines
+from bilm.vocabulary import vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import (
-    MOST_UNKNOWN,
-    describe_disorder,
-    describe_forms,
-    describe_marks,
-    describe_unknown,
-)
 
 
 def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
@@ -161,16 +155,16 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
         vocabulary: the vocabulary used for counting.
         lines: some lines of the text.
     """
-    if counts.oov_rate > MOST_UNKNOWN:
-        yield describe_unknown(counts.oov_rate) + _other_form(vocabulary, lines)
+    if counts.oov_rate > vocabulary_file.MOST_UNKNOWN:
+        yield vocabulary_file.describe_unknown(counts.oov_rate) + _other_form(vocabulary, lines)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
-        yield describe_marks(n_marks)
-    if vocabulary.unicode_form is None and (message := describe_forms(vocabulary.words)):
-        yield message
+        yield vocabulary_file.describe_marks(n_marks)
+    if vocabulary.unicode_form is None and (forms := vocabulary_file.describe_forms(vocabulary.words)):
+        yield forms
     special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
     by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
-    if disorder := describe_disorder(by_rank):
+    if disorder := vocabulary_file.describe_disorder(by_rank):
         yield disorder
     yield from doubts_about_lines(lines)
 
@@ -178,16 +172,14 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
 def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
     """Return what would help if the words were known in another normal form."""
     words = [*chain.from_iterable(map(str.split, lines))]
-    n_unknown: dict[UnicodeForm | None, int] = {None: int((vocabulary.lookup(words) < 0).sum())}
-    for form in (UnicodeForm.NFC, UnicodeForm.NFD):
-        n_unknown[form] = int((vocabulary.lookup([*map(form.of_text, words)]) < 0).sum())
+    words_in = {form: [*map(normaliser(form), words)] for form in (None, UnicodeForm.NFC, UnicodeForm.NFD)}
+    n_unknown = {form: int((vocabulary.lookup(words_in[form]) < 0).sum()) for form in words_in}
     best = min(n_unknown, key=lambda form: n_unknown[form])
     if n_unknown[best] > 0.9 * n_unknown[None]:
         return ""
-    return (
-        f" In the normal form {best}, {n_unknown[best] / len(words):.0%} would be unknown: `bilm prepare "
-        f"--tokens --form {best}` writes the text in it"
-    )
+    share = n_unknown[best] / len(words)
+    remedy = f"`bilm prepare --tokens --form {best}` writes the text in it"
+    return f" In the normal form {best}, {share:.0%} would be unknown: {remedy}"
 
 
 @dataclass(frozen=True)
@@ -216,9 +208,8 @@ class Text:
             DataError: during the iteration: a file cannot be read, or has changed since it was counted.
         """
         files = self.counts.shards[:: -1 if compat else 1]
-        blocks = sentence_stream(
-            files, self.vocabulary, Order(n_parts=every), endless=False, keep_blank=compat
-        )
+        order = Order(n_parts=every)
+        blocks = sentence_stream(files, self.vocabulary, order, endless=False, keep_blank=compat)
         return (block.sentences for block in background.prefetch(blocks))
 
 
@@ -253,10 +244,8 @@ def read_text(
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
     except DataError as error:
-        raise DataError(
-            f"`{argument}`: cannot be resumed with another text: {error}; give the original text, or "
-            "continue with `bilm restart`"
-        ) from error
+        remedy = "give the original text, or continue with `bilm restart`"
+        raise DataError(f"`{argument}`: cannot be resumed with another text: {error}; {remedy}") from error
 
 
 def corpus_record(counts: CorpusCounts) -> dict[str, Any]:

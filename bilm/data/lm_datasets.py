@@ -91,9 +91,8 @@ class LMDataset:
         """Return an iterator over the batches of both directions."""
         require_positive(batch_size=n_rows, num_steps=n_steps)
         # One sentence a block, so that hardly more are read than the batches have.
-        blocks = (
-            Block(encode_sentences([" ".join(words)], self.vocab), Place()) for words in self._sentences
-        )
+        texts = map(" ".join, self._sentences)
+        blocks = (Block(encode_sentences([text], self.vocab), Place()) for text in texts)
         windows = pack_windows(blocks, self.vocab, n_rows=n_rows, n_steps=n_steps, bidirectional=True)
         return ([self._batch(window, direction) for direction in range(2)] for window in windows)
 
@@ -103,11 +102,7 @@ class LMDataset:
             rows = self.vocab.character_rows(ids.reshape(-1), window.oov)
             characters = rows.reshape(*ids.shape, -1)
             ids = np.where(ids < self.vocab.size, ids, np.int32(self.vocab.unk))
-        return {
-            "token_ids": ids,
-            "tokens_characters": characters,
-            "next_token_id": window.targets[direction],
-        }
+        return {"token_ids": ids, "tokens_characters": characters, "next_token_id": window.targets[direction]}
 
     def _read(self) -> Iterator[list[str]]:
         """Yield the words of sentences."""

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from bilm.io import in_groups
 from bilm.options.parameters import Pooling
 
 _Sentence = TypeVar("_Sentence")
@@ -167,20 +168,21 @@ def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
     """
     most = min(len(lengths), max_rows or _MAX_ROWS)
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    tries = (_to_shortest_row(lengths, longest_first, n_rows) for n_rows in _ROWS if n_rows <= most)
+    tries = (pack_as_rows_end(lengths, n_rows, longest_first) for n_rows in _ROWS if n_rows <= most)
     return min(tries, key=lambda packing: packing.n_steps * (packing.n_rows + _ROWS_OF_A_STEP))
 
 
-def pack_as_rows_end(lengths: Lengths, n_rows: int) -> Packing:
-    """Pack each sentence into the row whose last sentence ends first, as bilm-tf's batches do."""
-    return _to_shortest_row(lengths, range(len(lengths)), n_rows)
+def pack_as_rows_end(lengths: Lengths, n_rows: int, order: Iterable[int] | None = None) -> Packing:
+    """Pack each sentence into the row whose last sentence ends first, as bilm-tf's batches do.
 
-
-def _to_shortest_row(lengths: Lengths, order: Iterable[int], n_rows: int) -> Packing:
-    """Pack sentences, taken in an order of their numbers, into the row with the fewest tokens."""
+    Args:
+        lengths: tokens of each sentence.
+        n_rows: number of rows.
+        order: numbers of the sentences in the order in which they are packed; None for that of the text.
+    """
     filled = [(0, row) for row in range(n_rows)]
     rows = [0] * len(lengths)
-    for i in order:
+    for i in range(len(lengths)) if order is None else order:
         n_tokens, rows[i] = filled[0]
         heapq.heapreplace(filled, (n_tokens + int(lengths[i]), rows[i]))
     return Packing(lengths, rows, n_rows)
@@ -188,12 +190,7 @@ def _to_shortest_row(lengths: Lengths, order: Iterable[int], n_rows: int) -> Pac
 
 def stretches(lengths: Lengths) -> list[int]:
     """Return the lengths of stretches of consecutive sentences, each but the last of 1,000 tokens or more."""
-    sums: list[int] = []
-    for length in lengths:
-        if not sums or sums[-1] >= _STRETCH_TOKENS:
-            sums.append(0)
-        sums[-1] += int(length)
-    return sums
+    return [int(sum(stretch)) for stretch in in_groups(lengths, int, _STRETCH_TOKENS)]
 
 
 def pack_in_turn(lengths: Lengths, n_rows: int) -> Packing:

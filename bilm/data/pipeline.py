@@ -100,9 +100,8 @@ class Rows:
             self._firsts.append(n_sentences)
             n_sentences += len(block.sentences)
         self._current, self._following = np.arange(n_rows), n_rows
-        self._set_sentences(
-            stream.join_sentences([kept, *(block.sentences for block in blocks)], self._vocab)
-        )
+        fetched = [block.sentences for block in blocks]
+        self._set_sentences(stream.join_sentences([kept, *fetched], self._vocab))
 
     def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
         """Let every row read `n_steps` tokens; return None if the stream ends before."""
@@ -239,10 +238,7 @@ def _bucket_of_length(cnn: CharCNNOptions) -> np.ndarray:
 
 
 def compact(
-    window: Window,
-    vocab: vocabulary.Vocabulary,
-    cnn: CharCNNOptions | None = None,
-    rows: slice = slice(None),
+    window: Window, vocab: vocabulary.Vocabulary, cnn: CharCNNOptions | None = None, rows: slice = slice(None)
 ) -> Batch:
     """Turn a window, or some of its rows, into a batch.
 
@@ -267,10 +263,8 @@ def compact(
     of_word[types] = numbers[: len(types)]
     widths = cnn.bucket_widths
     ends = np.cumsum(np.bincount(buckets, minlength=len(widths))).tolist()
-    characters = tuple(
-        vocab.character_rows(types[start:end], extra, width)
-        for (start, end), width in zip(pairwise([0, *ends]), widths, strict=True)
-    )
+    bounds = zip(pairwise([0, *ends]), widths, strict=True)
+    characters = tuple(vocab.character_rows(types[start:end], extra, width) for (start, end), width in bounds)
     type_words = np.where(types < vocab.size, types, np.int32(-1))
     return Batch(characters, type_words, of_word[flat].reshape(words.shape), targets)
 

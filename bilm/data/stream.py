@@ -259,12 +259,9 @@ def join_sentences(parts: Sequence[Sentences], vocab: Vocabulary) -> Sentences:
         of_part = ids[start:end]
         outside = np.flatnonzero(of_part >= vocab.size)
         of_part[outside] = vocab.size + numbers[of_part[outside] - vocab.size]
-    return Sentences(
-        ids,
-        np.concatenate([part.starts + shift for part, shift in zip(parts, shifts, strict=False)]),
-        np.concatenate([part.ends + shift for part, shift in zip(parts, shifts, strict=False)]),
-        tuple(table),
-    )
+    bounds = [np.stack([part.starts, part.ends]) + shift for part, shift in zip(parts, shifts, strict=False)]
+    starts, ends = np.concatenate(bounds, axis=1)
+    return Sentences(ids, starts, ends, tuple(table))
 
 
 def renumber_oov(ids: np.ndarray, size: int, oov: Sequence[str]) -> tuple[str, ...]:
@@ -335,11 +332,11 @@ def sentence_stream(
         if not endless:
             return
         if is_empty:
-            several = (
-                f"for worker {order.part} of {order.n_parts} (from 0): use fewer workers, or fuller shards"
-            )
-            end = f" {several}" if order.n_parts > 1 else ": the corpus is empty"
-            raise DataError(f"no sentences in {name_files(shards)}{end}")
+            reason = ": the corpus is empty"
+            if order.n_parts > 1:
+                worker = f"worker {order.part} of {order.n_parts} (from 0)"
+                reason = f" for {worker}: use fewer workers, or fuller shards"
+            raise DataError(f"no sentences in {name_files(shards)}{reason}")
 
 
 def _epoch(

@@ -115,10 +115,8 @@ def make_own(directory: Path, output: Path) -> None:
             if not stat.S_ISDIR(status.st_mode):
                 raise _in_the_way(directory, output)
             if status.st_uid != os.geteuid():  # who could exchange the output
-                raise DataError(
-                    f"{directory}: belongs to another user, who may be writing {output.name}; remove it, or "
-                    "give another name"
-                )
+                problem = f"belongs to another user, who may be writing {output.name}"
+                raise DataError(f"{directory}: {problem}; remove it, or give another name")
             return None
 
 
@@ -174,9 +172,8 @@ class Staging:
         try:
             return FileLock(self._directory / _LOCK)
         except HeldError as error:
-            raise DataError(
-                f"{self.target}: is being written by {error}; wait for it to finish, or give another name"
-            ) from error
+            remedy = "wait for it to finish, or give another name"
+            raise DataError(f"{self.target}: is being written by {error}; {remedy}") from error
 
     @property
     def is_published(self) -> bool:
@@ -330,6 +327,17 @@ def _publish(stagings: list[Staging]) -> DataError | None:
                     staging.target.unlink()  # the removal of its directory restores the old one
         raise
     return None
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, see `writing`.
+
+    Raises:
+        DataError: see `writing`.
+        OSError: from the file system.
+    """
+    with writing(path) as (temporary,):
+        temporary.write_bytes(content)
 
 
 def sync(path: Path) -> None:

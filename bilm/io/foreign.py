@@ -74,8 +74,7 @@ def explained(path: str | Path, failure: type[BilmError]) -> Iterator[None]:
     try:
         yield
     except failure as error:
-        description = what_it_is(path)
-        if description is None:
+        if (description := what_it_is(path)) is None:
             raise
         raise failure(f"{path}: is {description}") from error
 
@@ -98,10 +97,8 @@ def what_it_is(path: str | Path) -> str | None:
         return describe_names([path.name]) or _ARCHIVE.format("ZIP")
     if path.name.endswith(TAR_ENDINGS):
         return _ARCHIVE.format("tar")
-    for start, description in _BY_START.items():
-        if re.match(start, head, re.DOTALL | re.IGNORECASE):
-            return description
-    return None
+    flags = re.DOTALL | re.IGNORECASE
+    return next((kind for start, kind in _BY_START.items() if re.match(start, head, flags)), None)
 
 
 def not_text(head: bytes, is_plain: bool = True) -> str | None:

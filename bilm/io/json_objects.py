@@ -206,9 +206,8 @@ class JsonObject:
         elif form in (dict, Mapping):
             annotation = dict
         elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-            return (
-                value if isinstance(value, annotation) else JsonObject(name, value, self).read_as(annotation)
-            )
+            is_read = isinstance(value, annotation)
+            return value if is_read else JsonObject(name, value, self).read_as(annotation)
         elif issubclass(annotation, enum.Enum):
             known = [member.value for member in annotation]
             if value in known:

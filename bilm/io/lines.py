@@ -190,9 +190,8 @@ def read_words(path: PathLike) -> list[str]:
     words = []
     for number, line in enumerate(read_lines(path), start=1):
         if len(line.split()) > 1:
-            raise DataError(
-                f"{path}: line {number}: {line.strip()!r:.80} is not one word; give a word per line"
-            )
+            place = f"{path}: line {number}"
+            raise DataError(f"{place}: {line.strip()!r:.80} is not one word; give a word per line")
         words += line.split()
     if not words:
         raise DataError(f"{path}: lists no words")
@@ -249,16 +248,14 @@ def _decoded(read: Callable[[int], bytes], name: str) -> Iterator[str]:
         n_nul += block.count(b"\0")
         if n_nul > _MOST_NUL * n_bytes:
             line = n_lines + block.count(b"\n", 0, block.index(b"\0")) + 1
-            raise DataError(
-                f"{name}: line {line}: {n_nul / n_bytes:.0%} of the bytes are NUL, which is not UTF-8 text; "
-                "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
-            )
+            problem = f"{n_nul / n_bytes:.0%} of the bytes are NUL, which is not UTF-8 text"
+            remedy = "if it is UTF-16 or UTF-32, convert it with iconv; remove NUL bytes with tr -d '\\000'"
+            raise DataError(f"{name}: line {line}: {problem}; {remedy}")
         cut = len(block) if is_last else block.rfind(b"\n") + 1
         if not cut and sum(map(len, pending)) > _MOST_LINE_BYTES:
-            raise DataError(
-                f"{name}: line {n_lines + 1}: the line has more than {_MOST_LINE_BYTES >> 20} MiB; a text "
-                "has one sentence per line (fold -s -w 1000 cuts it at spaces)"
-            )
+            problem = f"the line has more than {_MOST_LINE_BYTES >> 20} MiB"
+            remedy = "a text has one sentence per line (fold -s -w 1000 cuts it at spaces)"
+            raise DataError(f"{name}: line {n_lines + 1}: {problem}; {remedy}")
         if not cut and not is_last:
             pending.append(block)
             continue

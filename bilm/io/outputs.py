@@ -76,10 +76,8 @@ def check_output(
     with messages.os_errors_as(DataError, f"{path}: cannot be read"):
         exists = is_there(target)
         if exists and kind.is_ours is not None and not kind.is_ours(target):
-            raise DataError(
-                f"{path}: exists and is not {kind.name} that bilm wrote, with nothing else in it; "
-                "give another name"
-            )
+            problem = f"exists and is not {kind.name} that bilm wrote, with nothing else in it"
+            raise DataError(f"{path}: {problem}; give another name")
     refuse_inputs(path, inputs)
     if exists and not overwrite:
         raise DataError(f"{path}: exists; overwrite=True replaces it")
@@ -133,9 +131,8 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
             if _identity(file) in own:
                 name = "standard input" if isinstance(file, int) else "it" if str(file) == str(path) else file
                 raise DataError(f"{path}: {name} is an input and would be lost; give another name")
-        if directory and is_run_file(target.name):
-            if _identity(target.parent) == _identity(directory):
-                raise DataError(f"{path}: is the name of a file of the run; give another name")
+        if directory and is_run_file(target.name) and _identity(target.parent) == _identity(directory):
+            raise DataError(f"{path}: is the name of a file of the run; give another name")
 
 
 def _identity(path: PathLike | int) -> tuple[int, int] | None:

@@ -128,10 +128,7 @@ def read_shard(path: Path) -> Shard:
         DataError: the file cannot be read.
     """
     shards: list[Shard] = []
-    with (
-        messages.os_errors_as(DataError, name_of(path)),
-        ShardFile(path, shards.append) as file,
-    ):
+    with messages.os_errors_as(DataError, name_of(path)), ShardFile(path, shards.append) as file:
         buffer = bytearray(_BLOCK_BYTES)
         while file.readinto(buffer):
             pass
@@ -162,11 +159,8 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]
         if not files:
-            hint = (
-                "the quotes are part of it"
-                if set("'\"") & set(pattern)
-                else "a pattern is a file, a directory or a glob"
-            )
+            has_quotes = not {"'", '"'}.isdisjoint(pattern)
+            hint = "the quotes are part of it" if has_quotes else "a pattern is a file, a directory or a glob"
             raise DataError(f"no file matches {pattern} ({hint})")
         for file in sorted(files):
             found.setdefault(file.resolve(), file)

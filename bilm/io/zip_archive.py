@@ -75,10 +75,8 @@ class ZipArchive:
                 raise DataError(f"{source}: {problem}; unpack the archive and give the folder")
             packed = min(member.compress_size, self.path.stat().st_size)
             if member.file_size > most_expanded(packed):
-                raise DataError(
-                    f"{source}: declares that {packed:,} bytes expand to {member.file_size:,}; "
-                    "this is not a model"
-                )
+                problem = f"declares that {packed:,} bytes expand to {member.file_size:,}"
+                raise DataError(f"{source}: {problem}; this is not a model")
             with archive.open(member) as stream:
                 data = stream.read(member.file_size)  # never more than declared
         if len(data) != member.file_size:

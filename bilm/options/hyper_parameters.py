@@ -41,6 +41,8 @@ _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bil
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
+_Highways = Annotated[int, Bounds(least=0, most=_MOST_LAYERS)]
+_Layers = Annotated[int, Bounds(least=1, most=_MOST_LAYERS)]
 _Size = Annotated[int, Bounds(least=1, most=_LARGEST)]
 _Words = Annotated[int, Bounds(least=1, most=(1 << 31) - 1)]  # ids are int32
 _Share = Annotated[float, Bounds(least=0, below=1)]
@@ -59,11 +61,11 @@ class _Checked:
         fields = JsonObject("", vars(self))
         for name, annotation in annotations(type(self)).items():
             object.__setattr__(self, name, fields.take(name, annotation))
-        if problems := fields.problems or self.contradictions():
+        if problems := fields.problems or [*self.contradictions()]:
             raise OptionsError.listing("invalid options", problems)
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
+    def contradictions(self) -> Iterator[str]:
+        """Yield problems between values that are each valid alone."""
         raise NotImplementedError
 
 
@@ -79,9 +81,7 @@ class CharCNNOptions(_Checked):
     max_characters_per_token: Annotated[int, Bounds(least=3, most=_LARGEST)] = parameter(
         50, "bytes read of each word, including its two marks; longer words are truncated"
     )
-    n_highway: Annotated[int, Bounds(least=0, most=_MOST_LAYERS)] = parameter(
-        0, "highway layers after the convolutions"
-    )
+    n_highway: _Highways = parameter(0, "highway layers after the convolutions")
 
     @property
     def n_filters(self) -> int:
@@ -104,14 +104,13 @@ class CharCNNOptions(_Checked):
         widths = {min(self.max_characters_per_token, n + self.max_width) for n in _BUCKET_LENGTHS}
         return tuple(sorted(widths | {self.max_characters_per_token}))
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
-        if not self.filters:
-            return ["filters: expected at least one pair [width, number]"]
-        if self.max_width <= self.max_characters_per_token:
-            return []
+    def contradictions(self) -> Iterator[str]:
+        """Yield problems between values that are each valid alone."""
         most = self.max_characters_per_token
-        return [f"filters: width {self.max_width} exceeds char_cnn.max_characters_per_token ({most})"]
+        if not self.filters:
+            yield "filters: expected at least one pair [width, number]"
+        elif self.max_width > most:
+            yield f"filters: width {self.max_width} exceeds char_cnn.max_characters_per_token ({most})"
 
     def to_json(self, n_characters: int) -> dict[str, Any]:
         """Return the section ``char_cnn`` of ``options.json``.
@@ -137,9 +136,7 @@ class LSTMOptions(_Checked):
     projection_dim: _Size = parameter(
         REQUIRED, "units after the projection, and of the word vectors; equal to `lstm.dim` for no projection"
     )
-    n_layers: Annotated[int, Bounds(least=1, most=_MOST_LAYERS)] = parameter(
-        1, "LSTM layers in each direction"
-    )
+    n_layers: _Layers = parameter(1, "LSTM layers in each direction")
     cell_clip: _Factor | None = parameter(None, "clip the cell state to this; `null` or 0 for no clipping")
     proj_clip: _Factor | None = parameter(
         None, "clip the projected output to this; `null` or 0 for no clipping"
@@ -156,14 +153,11 @@ class LSTMOptions(_Checked):
         """True if the cells project their output to fewer dimensions."""
         return self.projection_dim < self.dim
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
-        if self.projection_dim <= self.dim:
-            return []
-        return [
-            f"projection_dim ({self.projection_dim}) must not exceed lstm.dim ({self.dim}); make them equal "
-            "for no projection"
-        ]
+    def contradictions(self) -> Iterator[str]:
+        """Yield problems between values that are each valid alone."""
+        if self.projection_dim > self.dim:
+            sizes = f"projection_dim ({self.projection_dim}) must not exceed lstm.dim ({self.dim})"
+            yield f"{sizes}; make them equal for no projection"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,10 +199,7 @@ class Options(_Checked):
         False, "use the word embeddings as softmax weights; for word-level input only"
     )
     n_epochs: Positive = flag(10, "passes over the text")
-    batch_size: _Size = flag(
-        128,
-        "rows of a batch on each GPU",
-    )
+    batch_size: _Size = flag(128, "rows of a batch on each GPU")
     unroll_steps: _Size = parameter(
         20, "tokens of each row in a batch: the window of truncated backpropagation through time"
     )
@@ -253,8 +244,7 @@ class Options(_Checked):
         "needs an NVIDIA GPU, Ampere or later, and is float32 elsewhere; with `float16` the loss is scaled",
     )
     recipe: Recipe | None = parameter(
-        None,
-        "the [recipe](training.md#recipes) used to train the run. Recorded only; set it with `--recipe`",
+        None, "the [recipe](training.md#recipes) used to train the run. Recorded only; set it with `--recipe`"
     )
     variational_dropout: bool = parameter(
         True, "use one dropout mask for a whole window; `false` draws a new mask at each step, as bilm-tf"
@@ -266,8 +256,7 @@ class Options(_Checked):
     )
     word_dropout: _Share = parameter(0.0, "dropout rate of whole input tokens")
     activation_regularization: _Factor = parameter(
-        0.0,
-        "weight in the training loss of the mean square of the top layer's outputs, after dropout",
+        0.0, "weight in the training loss of the mean square of the top layer's outputs, after dropout"
     )
     temporal_activation_regularization: _Factor = parameter(
         0.0,
@@ -280,10 +269,7 @@ class Options(_Checked):
         "between the vectors of words and their softmax rows, times the share of the highest learning rate "
         "that the step has. No effect with word input",
     )
-    weight_decay: _Factor = flag(
-        0.0,
-        "weight decay per step, as a factor of the learning rate",
-    )
+    weight_decay: _Factor = flag(0.0, "weight decay per step, as a factor of the learning rate")
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,
         "initial softmax biases: `unigram` for the log counts of the words in the corpus, `zeros` as bilm-tf",
@@ -294,8 +280,7 @@ class Options(_Checked):
         "[neighbours](recipes.md#how-the-softmax-starts) in the corpus. Tied rows stay random",
     )
     softmax_init_scale: _Factor = parameter(
-        0.1,
-        "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf",
+        0.1, "scale of random softmax rows: standard deviation times sqrt(`projection_dim`); `1.0` as bilm-tf"
     )
 
     @property
@@ -343,25 +328,20 @@ class Options(_Checked):
             raise OptionsError.listing("invalid options", top.problems)
         return options, top.unknown
 
-    def contradictions(self) -> list[str]:
-        """Return problems between values that are each valid alone."""
-        problems = []
+    def contradictions(self) -> Iterator[str]:
+        """Yield problems between values that are each valid alone."""
         if self.char_cnn is not None and self.share_embedding_softmax:
-            problems.append("share_embedding_softmax: needs word input, and char_cnn is given")
+            yield "share_embedding_softmax: needs word input, and char_cnn is given"
         if self.temporal_activation_regularization and self.unroll_steps == 1:
-            problems.append(
+            yield (
                 "temporal_activation_regularization: needs unroll_steps of at least 2: it compares "
                 "successive outputs of a window"
             )
-        return problems
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a run's ``options.json`` (261 characters, as bilm-tf in training)."""
-        values: dict[str, Any] = {
-            field.name: _plain(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if field.name not in ("lstm", "char_cnn", "unicode_form")
-        }
+        network = ("lstm", "char_cnn", "unicode_form")
+        values = {name: _plain(value) for name, value in vars(self).items() if name not in network}
         values["learning_rate"] = self.step_size  # a number, as bilm-tf reads it
         if self.n_train_tokens is None:
             del values["n_train_tokens"]
@@ -398,10 +378,9 @@ class Options(_Checked):
             *sections, last = key.split(".")
             place = values
             for section in sections:
-                inner = place.setdefault(section, {})
-                if not isinstance(inner, dict):
+                place = place.setdefault(section, {})
+                if not isinstance(place, dict):
                     raise OptionsError(f"{key}: {section} is not a section of the options")
-                place = inner
             place[last] = value
         return Options.from_json(values)
 
@@ -440,31 +419,27 @@ def _read_char_cnn(section: JsonObject) -> CharCNNOptions:
 _PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
-def _published(dim: int, projection_dim: int, n_highway: int) -> Options:
+_LAPTOP_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 64), (5, 128), (6, 96), (7, 96))
+_TINY_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64))
+
+
+def _preset(
+    lstm: tuple[int, int], filters: tuple[tuple[int, int], ...], n_highway: int = 1, **others: Any
+) -> Options:
+    """Return options of a preset; `lstm` has its units and those after the projection."""
     return Options(
-        lstm=LSTMOptions(
-            dim, projection_dim, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True
-        ),
-        char_cnn=CharCNNOptions(_PUBLISHED_FILTERS, n_highway=n_highway),
+        LSTMOptions(*lstm, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True),
+        CharCNNOptions(filters, n_highway=n_highway),
         bidirectional=True,
+        **others,
     )
 
 
-_SMALL_CNN = CharCNNOptions(((1, 16), (2, 16), (3, 32), (4, 64), (5, 64)), n_highway=1)
-_LAPTOP_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 64), (5, 128), (6, 96), (7, 96))
-
 PRESETS: Mapping[str, Options] = {
-    "laptop": dataclasses.replace(
-        _published(320, 256, n_highway=1),
-        char_cnn=CharCNNOptions(_LAPTOP_FILTERS, n_highway=1),
-        batch_size=64,
-        n_negative_samples_batch=2048,
-    ),
-    "original": _published(4096, 512, n_highway=2),
-    "medium": _published(2048, 256, n_highway=1),
-    "small": _published(1024, 128, n_highway=1),
-    "tiny": dataclasses.replace(
-        _published(256, 64, n_highway=1), char_cnn=_SMALL_CNN, batch_size=32, n_epochs=2
-    ),
+    "laptop": _preset((320, 256), _LAPTOP_FILTERS, batch_size=64, n_negative_samples_batch=2048),
+    "original": _preset((4096, 512), _PUBLISHED_FILTERS, n_highway=2),
+    "medium": _preset((2048, 256), _PUBLISHED_FILTERS),
+    "small": _preset((1024, 128), _PUBLISHED_FILTERS),
+    "tiny": _preset((256, 64), _TINY_FILTERS, batch_size=32, n_epochs=2),
 }
 """Complete options by name: one for a laptop, the published models, and a small one for experiments."""

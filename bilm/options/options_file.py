@@ -70,11 +70,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
 
 
 def read_options(
-    path: str | Path,
-    data: bytes | None = None,
-    *,
-    for_inference: bool = False,
-    refuse_unknown: bool = False,
+    path: str | Path, data: bytes | None = None, *, for_inference: bool = False, refuse_unknown: bool = False
 ) -> OptionsFile:
     """Read an options file, which may have other keys too.
 

@@ -11,10 +11,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
 from bilm.errors import OptionsError
-from bilm.io.json_objects import Bounds
+from bilm.io.json_objects import Bounds, annotations
 
 Value = TypeVar("Value")
 REQUIRED: Any = dataclasses.MISSING
@@ -70,10 +70,9 @@ def flag(default: Value, meaning: str, shown: str | None = None) -> Value:
 @functools.cache
 def parameters(record: type) -> Mapping[str, Parameter]:
     """Return the parameters that a dataclass describes, by field name."""
-    hints = get_type_hints(record, include_extras=True)
     by_name = {}
     for field in dataclasses.fields(record):
-        kind, bounds = hints[field.name], Bounds()
+        kind, bounds = annotations(record)[field.name], Bounds()
         if get_origin(kind) in (Union, UnionType):
             kind = next(inner for inner in get_args(kind) if inner is not NoneType)
         if get_origin(kind) is Annotated:
@@ -132,8 +131,7 @@ class UnicodeForm(Choice):
 
     def is_of(self, text: str) -> bool:
         """Return true if a text, and so each part of it, has the form."""
-        form: Any = self.value
-        return unicodedata.is_normalized(form, text)
+        return unicodedata.is_normalized(self.value, text)  # type: ignore[arg-type]
 
     def of_text(self, text: str) -> str:
         """Return a text in the form, with the same words, as white space separates them."""
@@ -144,8 +142,7 @@ class UnicodeForm(Choice):
         return self._normalize(text)
 
     def _normalize(self, text: str) -> str:
-        form: Any = self.value  # one of four literals for mypy
-        return unicodedata.normalize(form, text)
+        return unicodedata.normalize(self.value, text)  # type: ignore[arg-type]  # one of four literals
 
 
 def normaliser(form: UnicodeForm | None) -> Callable[[str], str]:

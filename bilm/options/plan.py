@@ -92,10 +92,8 @@ class Plan:
             OptionsError: the plans differ; the message lists all differences.
         """
         if changed := json_objects.changes(begun._comparable(), self._comparable()):
-            raise OptionsError(
-                f"{source}: cannot be resumed with {', '.join(changed)}; give the original values, or "
-                "continue with `bilm restart`"
-            )
+            remedy = "give the original values, or continue with `bilm restart`"
+            raise OptionsError(f"{source}: cannot be resumed with {', '.join(changed)}; {remedy}")
 
     def _comparable(self) -> dict[str, Any]:
         """Return what must be the same, by its name in messages.
@@ -126,11 +124,10 @@ def count_steps(
     batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
     n_of_epoch = options.n_train_tokens or n_tokens
     if (fewest := min(n_of_epoch, n_tokens)) < batch:
-        raise DataError(
-            f"an epoch of {fewest:,} tokens is less than one batch of {options.batch_size} rows x "
-            f"{options.unroll_steps} steps x {n_replicas} replicas x {options.accumulate} accumulated "
-            f"({batch:,}); give more text or a smaller `batch_size`"
-        )
+        window = f"{options.batch_size} rows x {options.unroll_steps} steps"
+        size = f"{window} x {n_replicas} replicas x {options.accumulate} accumulated ({batch:,})"
+        problem = f"an epoch of {fewest:,} tokens is less than one batch of {size}"
+        raise DataError(f"{problem}; give more text or a smaller `batch_size`")
     steps_per_epoch = n_of_epoch // batch
     n_steps = options.n_epochs * steps_per_epoch
     n_steps = min(n_steps, max_steps or n_steps)

@@ -124,10 +124,7 @@ def complete(
         values = _of_recipe(options, chosen, n_tokens, n_passes, n_steps)
     elif has_ended is not None and options.recipe not in (None, Recipe.BILM_TF):
         highest = round(_rate(options) / 6, 5) if has_ended else math.inf
-        values = {
-            "warmup_steps": _warmup_steps(n_steps),
-            "learning_rate": min(options.step_size, highest),
-        }
+        values = {"warmup_steps": _warmup_steps(n_steps), "learning_rate": min(options.step_size, highest)}
     if begun is not None:
         values = {key: getattr(begun, key) for key in values}
     kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
@@ -139,15 +136,12 @@ def complete(
     if begun is not None or (recipe is None and after == before):
         return completed, ""
     if recipe is None:
-        line = (
-            f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on the "
-        )
-        return completed, line + "same text; set `learning_rate` for another"
+        line = f"recipe: learning_rate {after:g} instead of {before:g}, because the schedule had ended on"
+        return completed, f"{line} the same text; set `learning_rate` for another"
     shown = {key: completed.to_json()[key] for key in _SHOWN}
-    return completed, (
-        f"recipe: {values['recipe'].value} ({n_passes:.1f} passes over {n_tokens:,} tokens): "
-        + ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
-    )
+    settings = ", ".join(f"{key} {value}" for key, value in shown.items() if value not in (0, "none"))
+    reason = f"{n_passes:.1f} passes over {n_tokens:,} tokens"
+    return completed, f"recipe: {values['recipe'].value} ({reason}): {settings}"
 
 
 def _of_recipe(

@@ -82,35 +82,24 @@ class RunDirectory:
         """
         run = cls(Path(path), options)
         files.require_replaceable(run.path, overwrite, inputs)
-        wanted = files.vocabulary_files(vocabulary) | {run_files.OPTIONS_FILE: run._options_text()}
-        wanted |= {} if steps is None else {run_files.TEXT_FILE: steps}
         try:
             with run._written():
                 run.path.mkdir(parents=True, exist_ok=True)
                 files.remove_run(run.path)
-                files.mark(run.path)
-                for name, content in wanted.items():
-                    run._write(name, content)
+            run.take_over(vocabulary, steps)
         except BaseException:  # also of a signal
             run.discard_unsaved()
             raise
         return run
 
-    def _options_text(self) -> bytes:
-        return (json.dumps(self.options.to_json(), indent=1) + "\n").encode()
-
     def _keep_options(self) -> None:
-        """Write ``options.json`` if it was lost."""
-        if not (self.path / run_files.OPTIONS_FILE).exists():
-            self._write(run_files.OPTIONS_FILE, self._options_text())
+        """Write ``options.json`` if it is not there."""
+        if not (file := self.path / run_files.OPTIONS_FILE).exists():
+            atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which operating system errors become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
-
-    def _write(self, name: str, data: bytes) -> None:
-        with atomic.writing(self.path / name) as (file,):
-            file.write_bytes(data)
 
     @classmethod
     @checked
@@ -144,7 +133,7 @@ class RunDirectory:
         distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary, steps: bytes | None = None) -> None:
-        """Mark an existing directory as a run of bilm before training continues; keeps the files it has.
+        """Mark a directory as a run of bilm before training begins or continues; keeps the files it has.
 
         Args:
             vocabulary: vocabulary of the model.
@@ -158,9 +147,9 @@ class RunDirectory:
             self._keep_options()
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
-                    self._write(name, data)
-            if steps is not None and not (self.path / run_files.TEXT_FILE).exists():
-                self._write(run_files.TEXT_FILE, steps)
+                    atomic.write(self.path / name, data)
+            if steps is not None and not (file := self.path / run_files.TEXT_FILE).exists():
+                atomic.write(file, steps)
 
     def latest(self, read: bool = True) -> CheckpointFile:
         """Find the newest readable checkpoint; its names and shapes fit the options.
@@ -198,9 +187,8 @@ class RunDirectory:
         is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
         named = self.index.prefix(which) if is_step else self.path / which
         if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
-            raise OptionsError(
-                f"checkpoint {which!r:.80}: must be latest, best, a step, or the name of a checkpoint"
-            )
+            expected = "must be latest, best, a step, or the name of a checkpoint"
+            raise OptionsError(f"checkpoint {which!r:.80}: {expected}")
 
         def find() -> CheckpointFile:
             if which != "best":
@@ -362,10 +350,9 @@ class RunModel(distribution.StoredModel):
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
         self.n_predicted = self.options.n_tokens_vocab
-        file = self.run.vocabulary_file
-        self.vocabulary_file = distribution.ModelFile(file) if file.is_file() else None
-        file = path / run_files.TEXT_FILE
-        self.text_file = distribution.ModelFile(file) if file.is_file() else None
+        beside = self.run.vocabulary_file, path / run_files.TEXT_FILE
+        present = [distribution.ModelFile(file) if file.is_file() else None for file in beside]
+        self.vocabulary_file, self.text_file = present
         self.which = "latest" if which is None else which
 
     @cached_property
@@ -401,10 +388,8 @@ class RunModel(distribution.StoredModel):
         if in_place:
             return None
         by = "by bilm-tf" if record is None else f"by bilm {writer}"
-        raise CheckpointError(
-            f"{model.source}: written {by}, not by the bilm {command} that is to be resumed; "
-            "`bilm restart` continues from it"
-        )
+        problem = f"written {by}, not by the bilm {command} that is to be resumed"
+        raise CheckpointError(f"{model.source}: {problem}; `bilm restart` continues from it")
 
     @cached_property
     def run_state(self) -> state.RunState:
@@ -458,10 +443,8 @@ class RunModel(distribution.StoredModel):
         is_newest = self.which == "latest" or not self.run.index.exists()  # one by name may be the only one
         newest = self.checkpoint if is_newest else self.run.latest()
         if self.source != newest.prefix:
-            raise OptionsError(
-                f"`checkpoint` {self.which}: {self.source} is not the newest of {self.path}, whose later "
-                "steps would be overwritten; give `save_to`"
-            )
+            problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
+            raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")
         records = [self.path / name for name in (run_files.METRICS_FILE, run_files.CALLS_FILE)]
         if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
-from bilm.io import atomic, foreign, outputs, run_files
+from bilm.io import atomic, foreign, messages, outputs, run_files
 from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
 from bilm.run_directory.records import WRITER, read_calls
@@ -46,9 +46,8 @@ class CheckpointIndex:
 
     def steps(self) -> list[int]:
         """List the steps with a checkpoint, ascending."""
-        matches = map(
-            _INDEX_FILE.fullmatch, (file.name for file in self.path.glob(f"{run_files.CHECKPOINT}*.index"))
-        )
+        names = (file.name for file in self.path.glob(f"{run_files.CHECKPOINT}*.index"))
+        matches = map(_INDEX_FILE.fullmatch, names)
         return sorted(int(match["step"]) for match in matches if match)
 
     def newest(self) -> Path:
@@ -57,15 +56,12 @@ class CheckpointIndex:
         Raises:
             CheckpointError: the state file is missing or damaged, or names a checkpoint that does not exist.
         """
-        match = _NEWEST.search(self.state())
-        if match is None and not self.state_file.exists():
-            missing = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
-            raise CheckpointError(missing)
-        if match is None:
-            raise CheckpointError(
-                f'{self.state_file}: damaged; it must have a line model_checkpoint_path: "model.ckpt-N" that '
-                "names the newest checkpoint"
-            )
+        if (match := _NEWEST.search(self.state())) is None:
+            problem = f"{self.state_file}: missing" if self.steps() else f"{self.path}: no checkpoint yet"
+            if self.state_file.exists():
+                line = 'a line model_checkpoint_path: "model.ckpt-N" that names the newest checkpoint'
+                problem = f"{self.state_file}: damaged; it must have {line}"
+            raise CheckpointError(problem)
         name = Path(match["path"])
         # In this directory first, because the run may have been copied or moved.
         for place in (self.path / name.name, self.path / name):
@@ -96,11 +92,9 @@ class CheckpointIndex:
         names = [self.prefix(other).name for other in self.steps() if other < step and other not in obsolete]
         lines = [f'model_checkpoint_path: "{self.prefix(step).name}"']
         lines += [f'all_model_checkpoint_paths: "{name}"' for name in [*names, self.prefix(step).name]]
-        with atomic.writing(self.state_file) as (file,):
-            file.write_text("\n".join(lines) + "\n")
-        files = [
-            file for file in run_files.run_files(self.path) if file.name.startswith(run_files.CHECKPOINT)
-        ]
+        atomic.write(self.state_file, ("\n".join(lines) + "\n").encode())
+        present = run_files.run_files(self.path)
+        files = [file for file in present if file.name.startswith(run_files.CHECKPOINT)]
         kept = {file.stem for file in files if file.suffix == ".index"}
         kept -= {self.prefix(step).name for step in obsolete}
         # The index first: without it there is no checkpoint.
@@ -126,18 +120,15 @@ def writing(path: Path) -> Iterator[None]:
         for place in reversed(made):
             held.callback(_remove_if_empty, place)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
+            with messages.os_errors_as(CheckpointError, f"{path}: cannot be written"):
+                path.mkdir(parents=True, exist_ok=True)
+                lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
         except atomic.HeldError as error:
-            raise CheckpointError(
-                f"{path}: {error} is training in it; wait for it to finish, or give another directory"
-            ) from error
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+            remedy = "wait for it to finish, or give another directory"
+            raise CheckpointError(f"{path}: {error} is training in it; {remedy}") from error
         if not lock.is_supported:
-            _LOG.warning(
-                "%s: this file system has no locks; make sure that no other process trains in it", path
-            )
+            remedy = "make sure that no other process trains in it"
+            _LOG.warning("%s: this file system has no locks; %s", path, remedy)
         yield
 
 
@@ -163,9 +154,8 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         way = "replace it with overwrite=True" if is_ours else f"remove it (it has no {run_files.MARK_FILE})"
-        raise CheckpointError(
-            f"{path}: already holds a run; continue it with `bilm restart`, give another directory, or {way}"
-        )
+        remedy = f"continue it with `bilm restart`, give another directory, or {way}"
+        raise CheckpointError(f"{path}: already holds a run; {remedy}")
     existing = [file for file in inputs if file.exists()]
     if path.exists() and any(map(path.samefile, existing)):
         raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
@@ -173,10 +163,9 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     users = {run_files.VOCABULARY_FILE} if run_files.DIGEST_FILE not in present else set()
     for name, file in present.items():
         if not is_ours or name in users or (file.exists() and any(map(file.samefile, existing))):
-            raise CheckpointError(
-                f"{file}: is an input of this command, or was not written by the run in this directory, and "
-                "would be lost; move it away, or give another directory for the run"
-            )
+            problem = "is an input of this command, or was not written by the run in this directory"
+            remedy = "move it away, or give another directory for the run"
+            raise CheckpointError(f"{file}: {problem}, and would be lost; {remedy}")
 
 
 def mark(path: Path) -> None:
@@ -186,8 +175,7 @@ def mark(path: Path) -> None:
         OSError: the mark cannot be written.
     """
     if not (path / run_files.MARK_FILE).exists():
-        with atomic.writing(path / run_files.MARK_FILE) as (file,):
-            file.write_text(json.dumps({"written_by": WRITER}) + "\n")
+        atomic.write(path / run_files.MARK_FILE, (json.dumps({"written_by": WRITER}) + "\n").encode())
 
 
 def remove_run(path: Path) -> None:
@@ -202,19 +190,16 @@ def remove_run(path: Path) -> None:
     kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
     files = [file for file in run_files.run_files(path) if file.name not in kept]
     # The state file first, so that a half-removed run is not taken for a run; the mark last.
-    for file in sorted(
-        files, key=lambda file: (file.name == run_files.MARK_FILE, file.name != run_files.STATE_FILE)
-    ):
+    places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 2}
+    for file in sorted(files, key=lambda file: places.get(file.name, 1)):
         file.unlink(missing_ok=True)
 
 
 def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Return the content of the vocabulary files of a run, by file name."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
-    return {
-        run_files.VOCABULARY_FILE: text,
-        run_files.DIGEST_FILE: f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode(),
-    }
+    digest = f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode()
+    return {run_files.VOCABULARY_FILE: text, run_files.DIGEST_FILE: digest}
 
 
 def verify_vocabulary(path: Path) -> None:
@@ -243,10 +228,8 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
     line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
     sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
-    raise VocabularyError(
-        f"the vocabulary is not the run's, {copy}: {sizes}first difference at line {line}: {here:.80} "
-        f"instead of {there:.80}"
-    )
+    difference = f"first difference at line {line}: {here:.80} instead of {there:.80}"
+    raise VocabularyError(f"the vocabulary is not the run's, {copy}: {sizes}{difference}")
 
 
 def _recorded_digest(path: Path) -> str | None:
@@ -270,25 +253,19 @@ def read_run_options(path: Path) -> OptionsFile:
         OptionsError: the options are invalid.
     """
     file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
-    if (
-        not file.exists()
-        and calls.is_file()
-        and CheckpointIndex(path).exists()
-        and (made := read_calls(calls))
-    ):
+    is_lost = not file.exists() and calls.is_file() and CheckpointIndex(path).exists()
+    if is_lost and (made := read_calls(calls)):
         _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():
-        known = (
-            foreign.what_it_is(path) if path.exists() else run_files.own_output(path) or "no such directory"
-        )
-        problem = known or "no options.json in it; weights are given as `model`"
+        problem = run_files.own_output(path) or "no such directory"
+        if path.exists():
+            problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     read = read_options(file, data)
     if read.options.n_tokens_vocab is None:
-        raise CheckpointError(
-            f"{path}: not a run directory: its options.json goes with dumped weights; give their file as "
-            "`model`, or restore the options that the run was trained with"
-        )
+        problem = "its options.json goes with dumped weights"
+        remedy = "give their file as `model`, or restore the options that the run was trained with"
+        raise CheckpointError(f"{path}: not a run directory: {problem}; {remedy}")
     of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
     return read._replace(options=read.options.with_values(of_bilm_tf))

@@ -20,9 +20,8 @@ _LOG = logging.getLogger(__name__)
 def warn_of_unknown(file: PathLike, keys: Sequence[str], writer: str) -> None:
     """Log a warning that names the keys that this version does not know, if any, and what wrote them."""
     if keys:
-        _LOG.warning(
-            "%s: written by %s; unknown to %s and ignored: %s", file, writer, WRITER, ", ".join(keys)
-        )
+        names = ", ".join(keys)
+        _LOG.warning("%s: written by %s; unknown to %s and ignored: %s", file, writer, WRITER, names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,11 +39,8 @@ class _Record:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the record, without values that are None or not finite."""
         values = {"kind": self.kind} | dataclasses.asdict(self)
-        return {
-            key: value
-            for key, value in values.items()
-            if value is not None and (isinstance(value, str) or math.isfinite(value))
-        }
+        known = {key: value for key, value in values.items() if value is not None}
+        return {key: value for key, value in known.items() if isinstance(value, str) or math.isfinite(value)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

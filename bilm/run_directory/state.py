@@ -138,11 +138,9 @@ def read_state(checkpoint: CheckpointFile) -> RunState:
     plan = Plan.read(top.section("settings")) if "settings" in top.values else None
     state = top.read_as(RunState, plan=plan)
     if problems := top.problems + [f"{key}: missing" for key in _REQUIRED if key not in top.values]:
-        raise CheckpointError(
-            f"{checkpoint.prefix}: its training state was written by {writer} and cannot be read by {WRITER} "
-            f"({'; '.join(problems)}); resume the run with the version that wrote it, or continue with "
-            "`bilm restart`"
-        )
+        problem = f"its training state was written by {writer} and cannot be read by {WRITER}"
+        remedy = "resume the run with the version that wrote it, or continue with `bilm restart`"
+        raise CheckpointError(f"{checkpoint.prefix}: {problem} ({'; '.join(problems)}); {remedy}")
     warn_of_unknown(checkpoint.prefix, top.unknown, writer)
     return state
 
@@ -203,9 +201,5 @@ def restore_optimizer(
     if arrays:
         transfer.set_weights(state, arrays, checkpoint.prefix)
         return
-    _LOG.warning(
-        "%s: no state of the optimizer %s%s; it starts from scratch",
-        checkpoint.prefix,
-        optimizer.name,
-        "" if remapping is None else " that fits another vocabulary",
-    )
+    name = optimizer.name if remapping is None else f"{optimizer.name} that fits another vocabulary"
+    _LOG.warning("%s: no state of the optimizer %s; it starts from scratch", checkpoint.prefix, name)

@@ -139,9 +139,8 @@ class Meter:
     def add(self, step: StepReport) -> None:
         """Add a step."""
         losses = self.losses or (0.0,) * len(step.direction_losses)
-        self.losses = [
-            total + loss * step.n_tokens for total, loss in zip(losses, step.direction_losses, strict=True)
-        ]
+        pairs = zip(losses, step.direction_losses, strict=True)
+        self.losses = [total + loss * step.n_tokens for total, loss in pairs]
         self.n_tokens += step.n_tokens
         self.n_steps += 1
         self.norms += step.gradient_norm

@@ -46,9 +46,8 @@ class LogUniformSampler:
         generator = np.random.default_rng([self.seed, step, stream])
         draws = firsts = np.zeros(0, np.int64)
         while len(firsts) < self.n_samples:
-            classes = (
-                np.exp(generator.random(self._chunk) * math.log(self.n_classes + 1)).astype(np.int64) - 1
-            )
+            logarithms = generator.random(self._chunk) * math.log(self.n_classes + 1)
+            classes = np.exp(logarithms).astype(np.int64) - 1
             draws = np.concatenate([draws, np.minimum(classes, self.n_classes - 1)])
             positions = np.arange(len(draws))
             self._first_draw[draws[::-1]] = positions[::-1]

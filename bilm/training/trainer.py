@@ -92,13 +92,11 @@ class Trainer:
             n_samples = self.options.n_negative_samples_batch
             self.sampler = LogUniformSampler(n_samples, model.softmax.n_tokens, seed)
         self.loss_scale = meter.LossScale() if self.options.precision is Precision.FLOAT16 else None
+        weights = model.named_weights()
         with self.strategy.scope():
-            self.optimizer = optimizers.make_optimizer(self.options, model.named_weights())
-        self.variables = {
-            name: variable
-            for name, variable in model.named_weights().items()
-            if freeze is None or not name.startswith(freeze)
-        }
+            self.optimizer = optimizers.make_optimizer(self.options, weights)
+        trained = [name for name in weights if freeze is None or not name.startswith(freeze)]
+        self.variables = {name: weights[name] for name in trained}
         self.states: tuple[States, ...] = (model.zero_states(self.options.batch_size),) * self.n_parts
         self._step = traced_once(self._distributed_step, self._signature())
 
@@ -166,9 +164,7 @@ class Trainer:
         sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
         norm = self.strategy.experimental_local_results(norm)[0]
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
-        by_replica = [
-            tf.nest.pack_sequence_as(states[:n], list(leaves)) for leaves in zip(*flat, strict=True)
-        ]
+        by_replica = [tf.nest.pack_sequence_as(states[:n], [*leaves]) for leaves in zip(*flat, strict=True)]
         return tf.concat([sums, [norm]], 0), tuple(state for parts in by_replica for state in parts)
 
     def _replica_step(
@@ -197,14 +193,9 @@ class Trainer:
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
         rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
-        norm = update.update(
-            self.optimizer,
-            gradients,
-            [*self.variables.values()],
-            rate,
-            options.all_clip_norm_val,
-            None if self.loss_scale is None else scale,
-        )
+        variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
+        loss_scale = None if self.loss_scale is None else scale
+        norm = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:
             update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))

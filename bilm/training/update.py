@@ -1,14 +1,14 @@
 """The update of a step: learning rate, clipping, changed rows, weight decay."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
 from bilm.options import Decay, Options
-from bilm.training.optimizers import Gradient, TrainingOptimizer
+from bilm.training.optimizers import Gradient, TrainingOptimizer, Variables
 from bilm.weights.transfer import CHARACTER_ARRAY
 
 
@@ -87,14 +87,12 @@ def update(
     if not optimizer.is_row_sparse:
         clipped = [tf.convert_to_tensor(gradient) for gradient in clipped]
 
+    def change(variable: tf.Variable, gradient: Gradient, rate: tf.Tensor) -> None:
+        optimizer.update_step(gradient, variable, rate)
+
     def apply(strategy: tf.distribute.Strategy, gradients: list[Gradient], rate: tf.Tensor) -> None:
         for gradient, variable in zip(gradients, variables, strict=True):
-            strategy.extended.update(
-                variable.value,
-                lambda var, grad, rate: optimizer.update_step(grad, var, rate),
-                args=(gradient, rate),
-                group=False,
-            )
+            strategy.extended.update(variable.value, change, args=(gradient, rate), group=False)
         optimizer.iterations.assign_add(1)
 
     replica.merge_call(apply, args=(clipped, learning_rate))
@@ -116,11 +114,9 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
     """Sum gradients of one variable; sparse gradients are concatenated."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(list(gradients))
-    return tf.IndexedSlices(
-        tf.concat([gradient.values for gradient in gradients], axis=0),
-        tf.concat([gradient.indices for gradient in gradients], axis=0),
-        gradients[0].dense_shape,
-    )
+    values = tf.concat([gradient.values for gradient in gradients], axis=0)
+    indices = tf.concat([gradient.indices for gradient in gradients], axis=0)
+    return tf.IndexedSlices(values, indices, gradients[0].dense_shape)
 
 
 Rows: TypeAlias = "tf.Tensor | None"
@@ -149,9 +145,7 @@ def touched_rows(optimizer: TrainingOptimizer, gradients: Sequence[Gradient]) ->
     return touched
 
 
-def decay_weights(
-    variables: Mapping[str, keras.Variable], rows: Sequence[Rows], factor: float | tf.Tensor
-) -> None:
+def decay_weights(variables: Variables, rows: Sequence[Rows], factor: float | tf.Tensor) -> None:
     """Multiply weights other than biases and characters by ``1 - factor``. Call it in a replica context.
 
     Args:

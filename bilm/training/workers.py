@@ -38,9 +38,7 @@ class Worker:
         Raises:
             OptionsError: ``TF_CONFIG`` is malformed, or has roles other than chief and worker.
         """
-        text = os.environ.get("TF_CONFIG")
-        if not text:
-            return cls()
+        text = os.environ.get("TF_CONFIG") or "{}"
         try:
             config = parse_json(text)
             cluster, task = dict(config.get("cluster") or {}), dict(config.get("task") or {})
@@ -119,10 +117,8 @@ class Workers:
         padded = np.zeros(1 << int(lengths.max()).bit_length(), np.int32)
         padded[: len(data)] = data
         (rows,) = self._gather([tf.constant(padded[None])])
-        return [
-            json.loads(row[:length].astype(np.uint8).tobytes())
-            for row, length in zip(rows, lengths.tolist(), strict=True)
-        ]
+        pairs = zip(rows, lengths.tolist(), strict=True)
+        return [json.loads(row[:length].astype(np.uint8).tobytes()) for row, length in pairs]
 
     def of_chief(self, array: np.ndarray) -> np.ndarray:
         """Return the chief's array, which has the same shape on all workers."""
@@ -136,11 +132,8 @@ class Workers:
         """Gather the LSTM states of all workers' parts."""
         gathered = self._gather(tf.nest.flatten(states))
         leaves = [tf.split(tf.constant(leaf), self.worker.n_workers) for leaf in gathered]
-        return tuple(
-            state
-            for worker in zip(*leaves, strict=True)
-            for state in tf.nest.pack_sequence_as(states, list(worker))
-        )
+        by_worker = [tf.nest.pack_sequence_as(states, [*own]) for own in zip(*leaves, strict=True)]
+        return tuple(state for parts in by_worker for state in parts)
 
     def _gather(self, values: list[tf.Tensor]) -> list[np.ndarray]:
         """Concatenate the values of all workers along the first axis."""

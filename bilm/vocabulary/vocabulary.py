@@ -130,10 +130,9 @@ class Vocabulary:
         form = None if form is None else UnicodeForm(form)
         if form is not None and not form.is_of(" ".join(self.words)):
             number, word = next((k, word) for k, word in enumerate(self.words) if not form.is_of(word))
-            raise VocabularyError(
-                f"{self.filename or 'the vocabulary'}: {word!r:.80}, id {number}, is not in {form}, which "
-                f"unicode_form asks for; `bilm vocab build --form {form}` writes words in it"
-            )
+            problem = f"{word!r:.80}, id {number}, is not in {form}, which unicode_form asks for"
+            remedy = f"`bilm vocab build --form {form}` writes words in it"
+            raise VocabularyError(f"{self.filename or 'the vocabulary'}: {problem}; {remedy}")
         self._form = form
 
     @property
@@ -166,9 +165,8 @@ class Vocabulary:
             VocabularyError: the vocabulary has no ``<UNK>``; names the word.
         """
         if self.unk < 0:
-            raise VocabularyError(
-                f"{word!r:.80} is not in the vocabulary, which has no {UNK}; add the word or {UNK}"
-            )
+            remedy = f"add the word or {UNK}"
+            raise VocabularyError(f"{word!r:.80} is not in the vocabulary, which has no {UNK}; {remedy}")
         return self.unk
 
     def id_to_word(self, cur_id: int) -> str:
@@ -321,10 +319,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return self._taken(word_ids, extra_words, lambda packed, numbers: packed.lengths[numbers])
 
     def character_rows(
-        self,
-        word_ids: np.ndarray,
-        extra_words: Sequence[str] | PackedWords = (),
-        width: int | None = None,
+        self, word_ids: np.ndarray, extra_words: Sequence[str] | PackedWords = (), width: int | None = None
     ) -> np.ndarray:
         """Return the rows of words.
 

@@ -145,8 +145,7 @@ def choose_words(
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
-    kept = [(-count, word) for word, count in corpus.items() if count >= min_count]
-    kept.sort()
+    kept = sorted((-count, word) for word, count in corpus.items() if count >= min_count)
     if max_size is not None:
         del kept[max_size - len(SPECIAL_TOKENS) :]
     covered = sum(literal) - sum(count for count, _ in kept)
@@ -246,15 +245,12 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
     inside = [len(word.split()) > 1 for word in words]
     invisible = [*map(bool, map(invisible_in, words))]
     long = [len(word.encode()) > n_bytes for word in words]
+    warning, info = Severity.WARNING, Severity.INFO
     for are_so, severity, text in (
-        (around, Severity.WARNING, "whitespace before or after the word, which is ignored"),
-        (inside, Severity.WARNING, "whitespace inside the word, which no token of a corpus has"),
-        (
-            invisible,
-            Severity.WARNING,
-            "control, invisible or replacement characters, usually of damaged text",
-        ),
-        (long, Severity.INFO, f"more than {n_bytes} bytes; the rest of the word is not read"),
+        (around, warning, "whitespace before or after the word, which is ignored"),
+        (inside, warning, "whitespace inside the word, which no token of a corpus has"),
+        (invisible, warning, "control, invisible or replacement characters, usually of damaged text"),
+        (long, info, f"more than {n_bytes} bytes; the rest of the word is not read"),
     ):
         if any(are_so):
             yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
@@ -276,16 +272,15 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
         yield Finding(Severity.WARNING, None, "the corpus is empty")
         return
     place = {line.strip(): number for number, line in enumerate(lines, start=1)}
-    n_oov = n_words - sum(counts[word] for word in place)
+    unknown = Counter({word: number for word, number in counts.items() if word not in place})
+    n_oov = unknown.total()
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
     yield Finding(Severity.INFO, None, message)
-    unknown = Counter({word: number for word, number in counts.items() if word not in place})
     if unknown:
         commonest = ", ".join(f"{word!r:.80} {number:,}" for word, number in unknown.most_common(10))
         yield Finding(Severity.INFO, None, f"the commonest words out of vocabulary: {commonest}")
-    if n_oov and UNK not in place:
-        word = next(word for word in counts if word not in place)
-        message = f"{word!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
+    if unknown and UNK not in place:
+        message = f"{next(iter(unknown))!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
         yield Finding(Severity.ERROR, None, message)
     if n_marks := counts[BOS] + counts[EOS]:
         yield Finding(Severity.WARNING, None, describe_marks(n_marks))
@@ -304,10 +299,8 @@ MOST_UNKNOWN = 0.25
 
 def describe_unknown(share: float) -> str:
     """Return a message about a text with a large share of words outside the vocabulary."""
-    return (
-        f"{share:.0%} of the words are not in the vocabulary; check that both are of one language, and the "
-        "words separated and capitalised alike"
-    )
+    remedy = "check that both are of one language, and the words separated and capitalised alike"
+    return f"{share:.0%} of the words are not in the vocabulary; {remedy}"
 
 
 def describe_marks(n_marks: int) -> str:
@@ -320,10 +313,8 @@ def describe_forms(words: Iterable[str]) -> str | None:
     words = {*words}
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
-    return (
-        f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all); `bilm vocab "
-        "build` writes them in one"
-    )
+    problem = f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all)"
+    return f"{problem}; `bilm vocab build` writes them in one"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:
@@ -338,7 +329,6 @@ def describe_disorder(counts: np.ndarray) -> str | None:
     covered = counts[: len(counts) // 2].sum() / max(counts.sum(), 1)
     if len(counts) < 1000 or covered >= 0.7 or not counts.any():
         return None
-    return (
-        f"the first half of the vocabulary covers only {covered:.0%} of its words in the text; the sampled "
-        "softmax assumes that frequent words come first, as `bilm vocab build` sorts them"
-    )
+    problem = f"the first half of the vocabulary covers only {covered:.0%} of its words in the text"
+    reason = "the sampled softmax assumes that frequent words come first, as `bilm vocab build` sorts them"
+    return f"{problem}; {reason}"

@@ -8,7 +8,7 @@ import numpy as np
 from bilm.errors import BilmError, WeightsError
 from bilm.weights.names import WeightName
 
-Shapes = dict[str, tuple[int, ...]]
+Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, np.ndarray]
 
 _MOST_PROBLEMS = 100  # lines of a message
@@ -33,9 +33,7 @@ class WeightFile(Protocol):
         ...
 
 
-def check_shapes(
-    actual: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]], source: str
-) -> None:
+def check_shapes(actual: Shapes, expected: Shapes, source: str) -> None:
     """Compare the shapes of a file's arrays with a model's; -1 in an expected shape fits any size.
 
     Raises:
@@ -49,9 +47,8 @@ def check_shapes(
             want not in (have, -1) for have, want in zip(actual[name], wanted, strict=True)
         ):
             problems.append(f"misshapen: {name} has {actual[name]}, expected {wanted}")
-    problems += [
-        f"unexpected: {name!r:.80} {actual[name]}" for name in sorted(actual.keys() - expected.keys())
-    ]
+    unexpected = sorted(actual.keys() - expected.keys())
+    problems += [f"unexpected: {name!r:.80} {actual[name]}" for name in unexpected]
     if problems:
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"]
@@ -86,8 +83,6 @@ def as_weights(array: np.ndarray, source: str, failure: type[BilmError]) -> np.n
         squares = np.dot(numbers.reshape(-1), numbers.reshape(-1))
         if not np.isfinite(squares) and not np.isfinite(numbers).all():
             place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
-            raise failure(
-                f"{source} holds {array[place]} at {list(place)}, expected finite float32 numbers; "
-                "training may have diverged before it was written"
-            )
+            problem = f"holds {array[place]} at {list(place)}, expected finite float32 numbers"
+            raise failure(f"{source} {problem}; training may have diverged before it was written")
     return numbers

@@ -57,9 +57,8 @@ class CheckpointFile:
             self._tensors = {name: tf.TensorSpec(shapes[name], dtypes[name]) for name in sorted(shapes)}
             # A missing or truncated data file is detected without reading it.
             folder, start = os.path.split(f"{self.prefix}.data-")
-            stored = sum(
-                file.stat().st_size for file in Path(folder).iterdir() if file.name.startswith(start)
-            )
+            files = (file for file in Path(folder).iterdir() if file.name.startswith(start))
+            stored = sum(file.stat().st_size for file in files)
             needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
             if needed > stored:
                 raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
@@ -107,9 +106,8 @@ class CheckpointFile:
         check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
         for name, tensor in stored.items():
             if not tensor.dtype.is_floating:
-                raise WeightsError(
-                    f"{self.prefix}: {name} is {tensor.dtype.name}, expected an array of floats"
-                )
+                kind = tensor.dtype.name
+                raise WeightsError(f"{self.prefix}: {name} is {kind}, expected an array of floats")
 
     @property
     def shapes(self) -> Shapes:
@@ -133,11 +131,8 @@ class CheckpointFile:
 
     def _of_model(self, suffix: str) -> dict[str, tf.TensorSpec]:
         """Return the names of a model's variables, or of their accumulators, with shapes and types."""
-        return {
-            name: tensor
-            for name, tensor in self._tensors.items()
-            if name.startswith(_VARIABLES) and name.endswith(ADAGRAD) == bool(suffix)
-        }
+        names = [name for name in self._tensors if name.startswith(_VARIABLES)]
+        return {name: self._tensors[name] for name in names if name.endswith(ADAGRAD) == bool(suffix)}
 
     def extra(self, name: str) -> Any:  # noqa: ANN401
         """Read an array, or a string as bytes; None if it is missing."""
@@ -216,10 +211,8 @@ def write_checkpoint(
     Raises:
         CheckpointError: the checkpoint cannot be written; no part of it is left.
     """
-    tensors: dict[str, tf.Tensor] = {
-        GLOBAL_STEP: tf.constant(step, tf.float32),
-        TRAIN_PERPLEXITY: tf.constant(train_perplexity, tf.float32),
-    }
+    numbers = {GLOBAL_STEP: step, TRAIN_PERPLEXITY: train_perplexity}
+    tensors = {name: tf.constant(number, tf.float32) for name, number in numbers.items()}
     tensors |= {name.tf1: weights[name.own] for name in names}
     tensors |= {name.tf1 + ADAGRAD: accumulators[name.own] for name in names if name.own in accumulators}
     tensors |= extras or {}

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import h5py
-import numpy as np
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import PathLike, foreign, messages, outputs, run_files
@@ -75,7 +74,7 @@ class ModelFile:
         return outputs.read_file(self.path, failure, or_pipe=True)
 
     @contextmanager
-    def _opened(self) -> Iterator[Mapping[str, h5py.Dataset | np.ndarray]]:
+    def _opened(self) -> Iterator[hdf5_file.Stored]:
         """Open weights, by HDF5 name, in the format that their first bytes name."""
         content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
@@ -199,15 +198,12 @@ class StoredModel:
             WeightsError: there is no softmax.
         """
         if self.n_predicted is None:
-            raise WeightsError(
-                f"{self.source}: has no softmax, without which it gives vectors and no probabilities; give "
-                "the run that it was dumped from, or dump it with `with_softmax`"
-            )
-        return dataclasses.replace(
-            self.options,
-            n_tokens_vocab=self.n_predicted,
-            share_embedding_softmax="softmax/W" not in self.weight_file.shapes,
-        )
+            problem = "has no softmax, without which it gives vectors and no probabilities"
+            remedy = "give the run that it was dumped from, or dump it with `with_softmax`"
+            raise WeightsError(f"{self.source}: {problem}; {remedy}")
+        is_tied = "softmax/W" not in self.weight_file.shapes
+        n_words = self.n_predicted
+        return dataclasses.replace(self.options, n_tokens_vocab=n_words, share_embedding_softmax=is_tied)
 
     @cached_property
     def steps(self) -> ModelSteps:
@@ -228,8 +224,7 @@ class StoredModel:
         Raises:
             VocabularyError: the vocabulary cannot be read or is not valid.
         """
-        file = self.vocabulary_file
-        if file is None:
+        if (file := self.vocabulary_file) is None:
             return None
         return parse_vocabulary(file.content(VocabularyError), str(file), max_word_length)
 
@@ -295,10 +290,8 @@ def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> No
         VocabularyError: the sizes differ.
     """
     if n_words is not None and vocabulary.size != n_words:
-        raise VocabularyError(
-            f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}; give the "
-            "vocabulary that the model was trained with"
-        )
+        problem = f"the vocabulary has {vocabulary.size} words, the model in {source} {n_words}"
+        raise VocabularyError(f"{problem}; give the vocabulary that the model was trained with")
 
 
 def find_distribution(path: Path) -> StoredModel:
@@ -377,15 +370,11 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not path.name.startswith(".")]
     folders = {*map(_folder_of, options)}
     if len(folders) > 1:
-        raise DataError(
-            f"{archive.path}: several folders hold an {OPTIONS_NAME}: {_listed(map(str, folders))}"
-        )
+        names = _listed(map(str, folders))
+        raise DataError(f"{archive.path}: several folders hold an {OPTIONS_NAME}: {names}")
     folder = folders.pop() if folders else PurePosixPath()
-    return {
-        path.name: ModelFile(archive.path, archive, name)
-        for path, name in paths.items()
-        if _folder_of(path) == folder
-    }
+    inside = [path for path in paths if _folder_of(path) == folder]
+    return {path.name: ModelFile(archive.path, archive, paths[path]) for path in inside}
 
 
 def _of_file(path: Path) -> StoredModel:

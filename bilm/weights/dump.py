@@ -68,9 +68,8 @@ def unreadable_by(options: Options) -> dict[str, list[str]]:
         ("LSTM without skip connections", not lstm.use_skip_connections, "AllenNLP"),
         (f"{width} characters of a word, not 50", width != 50, "AllenNLP"),
     ]
-    applying = [(reason, programs.split()) for reason, applies, programs in reasons if applies]
     by_program = {
-        program: [reason for reason, programs in applying if program in programs]
+        program: [reason for reason, applies, programs in reasons if applies and program in programs]
         for program in ("bilm-tf", "AllenNLP", "simple_elmo")
     }
     return {program: why for program, why in by_program.items() if why}

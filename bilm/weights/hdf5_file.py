@@ -17,8 +17,8 @@ from bilm.io import atomic, foreign, messages, outputs
 from bilm.weights.arrays import Arrays, as_weights, check_arrays
 from bilm.weights.names import ONE_LAYER, WeightName
 
-# Errors of h5py for damaged files; the class depends on the place of the damage.
-_ERRORS = (OSError, ValueError, KeyError, RuntimeError, TypeError)
+# Errors of h5py for damaged files, besides OSError; the class depends on the place of the damage.
+_ERRORS = (ValueError, KeyError, RuntimeError, TypeError)
 
 
 @contextmanager
@@ -39,13 +39,9 @@ def opened_hdf5(
     with foreign.explained(path, failure):
         if stream is None:
             outputs.require_regular(path, failure)
-        try:
-            with h5py.File(path if stream is None else stream, "r") as file:
-                yield file
-        except _ERRORS as error:
-            if isinstance(error, failure):
-                raise
-            raise failure(f"{path}: cannot be read as HDF5: {messages.reason(error)}") from error
+        failures = messages.os_errors_as(failure, f"{path}: cannot be read as HDF5", *_ERRORS)
+        with failures, h5py.File(path if stream is None else stream, "r") as file:
+            yield file
 
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
@@ -56,6 +52,10 @@ _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
 _FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
 _CHECKSUM_BYTES = 4
 _MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
+
+
+Stored = Mapping[str, h5py.Dataset | np.ndarray]
+"""Arrays in a file, or read from it, by name."""
 
 
 def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
@@ -98,9 +98,7 @@ def _is_array(item: object) -> bool:
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 
-def read_arrays(
-    stored: Mapping[str, h5py.Dataset | np.ndarray], names: Iterable[WeightName], source: str
-) -> Arrays:
+def read_arrays(stored: Stored, names: Iterable[WeightName], source: str) -> Arrays:
     """Read arrays by bilm's names, float32, with the softmax if it is there.
 
     Args:

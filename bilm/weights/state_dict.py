@@ -120,10 +120,8 @@ def state_dict_arrays(stream: BinaryIO, source: str) -> Arrays:
                 raise WeightsError(f"{place} has shape {tuple(tensor.shape)}, expected {n_dims} dimensions")
             array = as_weights(tensor.detach().float().resolve_neg().numpy(), place, WeightsError)
             parts.setdefault(hdf5.replace("#", "".join(match.groups())), []).append(convert(array))
-    try:
+    with messages.os_errors_as(WeightsError, f"{source}: its LSTM kernels do not fit each other", ValueError):
         return {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    except ValueError as error:
-        raise WeightsError(f"{source}: its LSTM kernels do not fit each other: {error}") from error
 
 
 def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
@@ -137,10 +135,8 @@ def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
     except ImportError:
         torch = None
     if torch is None or tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE:
-        raise WeightsError(
-            f"{source}: is a PyTorch file, which PyTorch 2.6 or later reads; in a clone of bilm, run pip "
-            "install '.[torch]'"
-        )
+        remedy = "in a clone of bilm, run pip install '.[torch]'"
+        raise WeightsError(f"{source}: is a PyTorch file, which PyTorch 2.6 or later reads; {remedy}")
     try:
         if sum(_sizes(stream).values()) > stream.seek(0, 2):  # PyTorch does not compress
             raise ValueError("it is compressed")

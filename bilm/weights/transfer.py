@@ -9,20 +9,15 @@ from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK
 from bilm.weights.arrays import Arrays, check_shapes
 
 
-def set_weights(
-    variables: Mapping[str, keras.Variable], arrays: Mapping[str, np.ndarray], source: str
-) -> None:
+def set_weights(variables: Mapping[str, keras.Variable], arrays: Arrays, source: str) -> None:
     """Assign each array to the variable of its name.
 
     Raises:
         WeightsError: arrays are missing, misshapen or unexpected; the message names them, and nothing is
             assigned.
     """
-    check_shapes(
-        {name: array.shape for name, array in arrays.items()},
-        {name: tuple(variable.shape) for name, variable in variables.items()},
-        source,
-    )
+    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+    check_shapes({name: array.shape for name, array in arrays.items()}, expected, source)
     for name, variable in variables.items():
         variable.assign(arrays[name])
 

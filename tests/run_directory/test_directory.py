@@ -227,7 +227,7 @@ def test_interrupted_create_leaves_nothing(options, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunDirectory, "_write", interrupt)
+    monkeypatch.setattr(RunDirectory, "_keep_options", interrupt)
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new"):
         RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
     assert not any(tmp_path.iterdir())
