@@ -104,7 +104,16 @@ def test_vectorizer_refuses_bad_input(settings, texts):
         ElmoVectorizer(**{"model": WEIGHTS, **settings}).fit_transform(texts)
 
 
-@pytest.mark.parametrize("name", ["sklearn", "spacy", "flair"])
-def test_missing_library_names_extra(name):
-    done = python("-c", f"import sys; sys.modules[{name!r}] = None; import bilm.{name}")
-    assert done.stderr.splitlines()[-1].endswith(f"run pip install '.[{name}]'"), done.stderr
+def test_missing_library_names_extra():
+    code = """
+import importlib, sys
+for name in ("sklearn", "spacy", "flair"):
+    sys.modules[name] = None
+    try:
+        importlib.import_module(f"bilm.{name}")
+    except ImportError as error:
+        print(error)
+"""
+    done = python("-c", code)
+    for line, name in zip(done.stdout.splitlines(), ("sklearn", "spacy", "flair"), strict=True):
+        assert line.endswith(f"run pip install '.[{name}]'"), done.stderr

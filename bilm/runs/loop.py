@@ -190,7 +190,7 @@ class Guard:
         worker = trainer.workers.worker
         suffix = "" if worker.is_chief else f"-{worker.index}"
         aside = self.training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
-        with contextlib.suppress(OSError), atomic.writing(aside) as (file,):  # the disk may be full
+        with contextlib.suppress(OSError, DataError), atomic.writing(aside) as (file,):  # a full disk
             file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         where = f"; its text is in {aside}" if aside.exists() else ""
         saved = self.checkpoints.saved

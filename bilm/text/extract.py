@@ -104,7 +104,9 @@ class Source:
     @property
     def n_read(self) -> int:
         """Bytes that have been read."""
-        return self._file.tell() if self._file is not None and not self._file.closed else 0
+        if self._file is None:
+            return 0
+        return self.n_bytes if self._file.closed else self._file.tell()
 
     @property
     def name(self) -> str:

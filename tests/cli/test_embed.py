@@ -182,16 +182,16 @@ def test_only_parquet_needs_pyarrow(text, tmp_path, monkeypatch):
 
 
 def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_output, "_PART_BYTES", 1)
+    monkeypatch.setattr(parquet_output, "_PART_BYTES", 60_000)  # the vectors of a text have 40,000
     out = tmp_path / "out"
-    said = run("embed", shorter, shorter, out, *MODEL, *PARQUET, "--dtype", "float32")
-    assert said.splitlines()[-1].startswith(f"26 lines, 2 of them blank -> {out}: (")
+    said = run("embed", *[shorter] * 4, out, *MODEL, *PARQUET, "--dtype", "float32")
+    assert said.splitlines()[-1].startswith(f"52 lines, 4 of them blank -> {out}: (")
     run("embed", shorter, tmp_path / "out.hdf5", *MODEL)
     assert sorted(os.listdir(out)) == ["_bilm.json", "part-000000.parquet", "part-000001.parquet"]
     table = table_of(out)
     assert table.column_names == ["file", "line", "sentence", "tokens", "vectors"]
-    assert table["line"].to_pylist() == [*range(13)] * 2 and set(table["file"].to_pylist()) == {str(shorter)}
-    assert table["sentence"].to_pylist() == shorter.read_text().splitlines() * 2
+    assert table["line"].to_pylist() == [*range(13)] * 4 and set(table["file"].to_pylist()) == {str(shorter)}
+    assert table["sentence"].to_pylist() == shorter.read_text().splitlines() * 4
     assert [len(words) for words in table["tokens"].to_pylist()][5] == 0
     vectors = parquet_output.vectors_of(table["vectors"])
     with h5py.File(tmp_path / "out.hdf5") as file:

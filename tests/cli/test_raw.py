@@ -1,6 +1,7 @@
 """Text as a part of the model: `text.json` from `bilm prepare` to `--raw` and `embed_text`."""
 
 import json
+import os
 import re
 import unicodedata
 import zipfile
@@ -57,6 +58,8 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
     few = ("--max-steps", 1, "--no-xla")
     run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)
     run("restart", "--train-prefix", corpus / "train", "--model", trained, "--save-to", tmp_path / "b", *few)
+    (tmp_path / "b/text.json").unlink()  # as in a run that was trained without a corpus
+    run("restart", "--corpus", corpus, "--save-dir", tmp_path / "b", *few)
     for place in ("a", "b"):
         assert (tmp_path / place / "text.json").read_bytes() == steps
 
@@ -139,6 +142,24 @@ def of_texts(texts, model):
     return [(text, ["--raw", "--model", model]) for text in (raw, raw.with_suffix(".xml"))] + [
         (tokenised, ["--model", model])
     ]
+
+
+def test_raw_text_has_paragraphs_and_may_be_piped(trained, tmp_path):
+    for name, content in (
+        ("lines.txt", "The river\nIt rose .\n"),
+        ("raw.html", "<html><h1>The river</h1><p>It rose."),
+        ("words.conllu", "1\tNo" + "\t_" * 8 + "\n"),
+    ):
+        (tmp_path / name).write_text(content)
+    expected = printed("score", tmp_path / "lines.txt", "--model", trained)
+    assert printed("score", "--raw", tmp_path / "raw.html", "--model", trained) == expected
+    reading, writing = os.pipe()  # as of `<(command)`
+    os.write(writing, b"The river\n\nIt rose.")
+    os.close(writing)
+    assert printed("score", "--raw", f"/dev/fd/{reading}", "--model", trained) == expected
+    os.close(reading)
+    message = refuse("score", "--raw", tmp_path / "words.conllu", "--model", trained)
+    assert f"{tmp_path}/words.conllu: is CoNLL-U, whose words are given; make lines of it" in message
 
 
 def test_raw_text_is_embedded_as_its_sentences(trained, texts):

@@ -130,7 +130,7 @@ def test_restart_from_dump_keeps_softmax(trained, tmp_path):
 def test_restart_refuses_other_words(trained, new_vocabulary, tmp_path):
     start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--vocab-file", new_vocabulary)
     assert refuse(*start).endswith("--remap-vocab carries the model over to another")
-    assert "and --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
+    assert "--remap-vocab needs --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
     old = ("--old-vocab-file", new_vocabulary)
     message = refuse(*start, "--remap-vocab", "--save-to", tmp_path / "to", *old)
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()

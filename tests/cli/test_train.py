@@ -106,10 +106,12 @@ def test_dry_run_times_threads(tmp_path, smallest_file):
     assert "seed:" not in dry and {*os.listdir("/")} == before
 
 
-def test_overwrite_refuses_own_config(run_copy):
+def test_overwrite_refuses_own_config(run_copy, smallest_file):
     before, file = snapshot(run_copy), run_copy / "run.toml"
     message = refuse("train", "--config", file, "--save-dir", run_copy, "--overwrite")
     assert message == f"{file}: it is an input and would be lost; give another name"
+    text = train_command(run_copy, smallest_file(), "--overwrite", text=run_copy / "vocab.txt")
+    assert f"{run_copy}/vocab.txt: is an input of this command" in refuse(*text)
     assert snapshot(run_copy) == before
     assert "nothing left to do" in run("train", "--config", file, "--save-dir", run_copy, "--resume")
 

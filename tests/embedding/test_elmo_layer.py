@@ -133,7 +133,9 @@ def model_on_strings(files, **arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True}], ids=["plain", "all"]
+    "arguments",
+    [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True, "l2_coef": 0.1}],
+    ids=["plain", "all"],
 )
 def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
     model = model_on_strings(files, **arguments)
@@ -142,6 +144,7 @@ def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
     elmos = [next(layer for layer in each.layers if isinstance(layer, Elmo)) for each in (again, model)]
     assert elmos[0].get_config() == elmos[1].get_config()
+    assert arguments.items() <= elmos[0].get_config().items()
     if not arguments:
         alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
         np.testing.assert_allclose(model(TEXTS), alone, atol=1e-6)

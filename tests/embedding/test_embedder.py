@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import os
 import pickle
 
@@ -19,7 +20,7 @@ from bilm.models.encoder import Encoder
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
-from tests.helpers import GOLDEN, VOCAB
+from tests.helpers import GOLDEN, VOCAB, write_json
 from tests.models.test_bidirectional_lm import write_model
 
 RUN = GOLDEN / "word-shared" / "final"
@@ -179,6 +180,13 @@ def test_copies_give_equal_vectors(embedder, expected, stateful):
     stateful.embed_batch(SENTENCES[:2])
     again = copy.deepcopy(stateful)  # which goes on from the same state
     assert_equal(again.embed_batch(SENTENCES[2:]), stateful.embed_batch(SENTENCES[2:]))
+
+
+def test_fingerprint_is_that_of_options_too(embedder, files, tmp_path):
+    options = json.loads(files[0].read_text())
+    options["lstm"]["cell_clip"] = 2
+    other = ElmoEmbedder(write_json(tmp_path / "options.json", options), files[1], cuda_device=-1)
+    assert other.fingerprint != embedder.fingerprint
 
 
 # --- layers and pooling -------------------------------------------------------------------------------

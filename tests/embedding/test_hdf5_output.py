@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import h5py
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
 from bilm.errors import DataError
+from bilm.io import atomic
 from tests.helpers import assert_same_arrays, snapshot
 
 LINES = [f"line {number} of the text" for number in range(24)]
@@ -149,8 +151,9 @@ def test_resume_takes_longer_text(out, tmp_path):
         ({"embedder": StubEmbedder("other")}, "model .*model.* to .*other"),
         ({"lines": ["another", *LINES]}, "belongs to another text"),
         ({"lines": LINES[:3]}, "belongs to another text"),
+        ({"lines": [LINES[0] + LINES[1][:1], LINES[1][1:], *LINES[2:]]}, "belongs to another text"),
     ],
-    ids=["form", "model", "text", "shorter text"],
+    ids=["form", "model", "text", "shorter text", "other line ends"],
 )
 def test_resume_refuses_other_text(changes, message, out):
     interrupt(out)
@@ -158,6 +161,21 @@ def test_resume_refuses_other_text(changes, message, out):
         embed(out, resume=True, **changes)
     embed(out, overwrite=True, **changes)
     assert out.exists() and not parts(out)
+
+
+def test_parts_are_synced_and_ten_seconds_apart(out, monkeypatch):
+    """Each chunk takes six."""
+    seconds, synced = [0.0], []
+
+    def count(report):
+        seconds[0] += 6.0
+
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(atomic, "sync", lambda path: synced.append((path.name, len(parts(out)))))
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(StubEmbedder(), interrupted(LINES), out, FileFormat(), callback=count)
+    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, 10)]
+    assert synced == [("part-unfinished.tmp", n) for n in (1, 2)]  # before they get their names
 
 
 def test_full_disk_keeps_parts(out, monkeypatch):

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.files import require_replaceable, writing
-from bilm.run_directory.state import restore_optimizer
+from bilm.run_directory.state import read_lstm_states, restore_optimizer
 from bilm.training.optimizers import Adagrad, make_optimizer
 from bilm.training.update import update
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -72,6 +73,19 @@ def saved(saved_once, tmp_path):
     return RunDirectory.open(shutil.copytree(saved_once[0], tmp_path / "run")), saved_once[1]
 
 
+@pytest.fixture
+def removed(monkeypatch):
+    """The names of removed files, in order."""
+    names, unlink = [], Path.unlink
+
+    def recorded(path, missing_ok=False):
+        names.append(path.name)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", recorded)
+    return names
+
+
 def test_restore_returns_saved_arrays(saved, options):
     run, expected = saved
     model, optimizer = new_model(options, 2)
@@ -92,10 +106,11 @@ def test_save_writes_bilm_tf_files(saved):
     assert (run.path / "vocab.txt").read_text() == VOCAB.read_text()
 
 
-def test_second_save_becomes_newest(saved, options):
+def test_second_save_becomes_newest(saved, options, removed):
     run, _ = saved
     model, optimizer = new_model(options, 3)
     assert run.obsolete(keep=1, first=0, step=9) == [7] and run.obsolete(keep=2, first=0, step=9) == []
+    assert run.obsolete(keep=1, first=7, step=9) == []  # the call began from it
     for name in ("model.ckpt-8.data-00000-of-00001", "model.ckpt-x.data"):
         (run.path / name).write_text("of a process that was killed, or mine")
     run.save(model, optimizer, 9, 50.0, obsolete=[7])
@@ -104,6 +119,7 @@ def test_second_save_becomes_newest(saved, options):
         'model_checkpoint_path: "model.ckpt-9"\nall_model_checkpoint_paths: "model.ckpt-9"\n'
     )
     assert {path.stem for path in run.path.glob("model.ckpt-*")} == {"model.ckpt-9", "model.ckpt-x"}
+    assert removed.index(INDEX) < removed.index(DATA)  # without an index there is no checkpoint
 
 
 def test_copied_directory_opens(saved, tmp_path):
@@ -200,7 +216,7 @@ def test_checkpoint_of_other_shapes_is_refused(saved):
 # --- creation ---------------------------------------------------------------------------------------
 
 
-def test_create_replaces_only_with_overwrite(saved, options):
+def test_create_replaces_only_with_overwrite(saved, options, removed):
     run, _ = saved
     (run.path / "notes.txt").write_text("mine")
     before = snapshot(run.path)
@@ -210,6 +226,8 @@ def test_create_replaces_only_with_overwrite(saved, options):
     RunDirectory.create(run.path, options, Vocabulary(VOCAB), overwrite=True)
     names = {"bilm-run.json", "notes.txt", "options.json", "vocab.txt", "vocab.txt.sha256"}
     assert {path.name for path in run.path.iterdir()} == names
+    first, *_, last = filter(before.__contains__, removed)  # half removed it is no run, but bilm's
+    assert (first, last) == ("checkpoint", "bilm-run.json")
 
 
 def test_discard_spares_saved_run(saved, options, tmp_path):
@@ -385,6 +403,15 @@ def test_incomplete_optimizer_state_is_not_loaded(saved_moments, caplog):
     restore_optimizer(again, model.named_weights(), run.latest(), run.names)
     assert f"no state of the optimizer {optimizer.name}; it starts from scratch" in caplog.text
     assert int(again.iterations) == 0
+
+
+@pytest.mark.parametrize("state", [None, [0.0] * 3, [0, 0]], ids=["none", "shape", "type"])
+def test_wrong_lstm_states_are_refused(state, saved, options):
+    run, _ = saved
+    extras = {} if state is None else {"bilm/lstm_state/0": tf.constant(state)}
+    run.save(*new_model(options, 1), 9, 50.0, extras)
+    with pytest.raises(CheckpointError, match=r"bilm/lstm_state/0 is missing or damaged, expected \(2,\)"):
+        read_lstm_states(run.latest(), (tf.zeros([2]),))
 
 
 def test_moments_follow_words_to_new_vocabulary(saved_moments):

@@ -5,10 +5,12 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +56,7 @@ def test_train_resume_restart_test_dump(tmp_path):
     finally:
         bilm.use_xla(True)
     resumed = bilm.train(str(TRAIN), str(VOCAB), str(path), resume=True, **same)
-    assert (resumed.outcome, resumed.step) == ("finished", 4)
+    assert (resumed.outcome, resumed.step, resumed.stop_reason) == ("finished", 4, None)
     before, tuned = snapshot(path), tmp_path / "tuned"
     result = bilm.restart(HELDOUT, path, checkpoint=2, save_to=tuned, max_steps=1, learning_rate=0.05)
     assert (result.outcome, result.step, result.best_perplexity) == ("finished", 3, None)
@@ -81,7 +83,38 @@ def test_dry_run_writes_nothing(tmp_path, monkeypatch, capsys, has_fast_bfloat16
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
     assert (result.estimate.bfloat16_seconds is not None) == has_fast_bfloat16
-    assert "\ntiming: 6 steps, " in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "\ntiming: 6 steps, " in printed
+    (n_parameters,) = re.findall(r"^model: (\S+) parameters", printed, re.MULTILINE)
+    moments = result.estimate.kept_bytes - 8 * int(n_parameters.replace(",", ""))  # as many as weights
+    assert 0 <= moments < 100 and result.estimate.peak_bytes > 1 << 27
+
+
+def test_estimate_takes_median_of_later_steps(tmp_path, monkeypatch):
+    seconds = iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
+    reports = (types.SimpleNamespace(seconds=number) for number in seconds)
+    monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(estimate, "training_steps", lambda *_: reports)
+    call = {"options": OPTIONS, "max_steps": 4, "dry_run": True}
+    found = bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, changes={"accumulate": 2}).estimate
+    assert (found.first_step_seconds, found.step_seconds, found.n_timed) == (9.0, 3.0, 6)
+    assert found.tokens_per_second == 2 * 3 * 2 / 3.0  # rows, steps of a window and parts
+
+
+@pytest.mark.parametrize(
+    ("memory", "free", "message"),
+    [(125, 400, None), (124, 400, "training needs more memory"), (125, 399, "4 checkpoints do not fit")],
+    ids=["room", "memory", "disk"],
+)
+def test_size_warns_without_room(memory, free, message, tmp_path, monkeypatch):
+    """Weights and optimizer have 100 bytes; two checkpoints are kept, besides the best and the next one."""
+    monkeypatch.setattr(estimate, "memory_bytes", lambda: memory)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
+    model = types.SimpleNamespace(count_params=lambda: 0)  # without gradients
+    trainer, warnings, reporter = types.SimpleNamespace(n_bytes=100, model=model), [], bilm.Reporter()
+    reporter.warn = warnings.append
+    estimate.tell_size(trainer, tmp_path / "run", TrainingSettings(), reporter)
+    assert [warning[: len(message or "")] for warning in warnings] == ([message] if message else [])
 
 
 def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch):
@@ -215,11 +248,41 @@ def test_keyboard_interrupt_saves_the_step(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+        assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # without an interrupt as well
+        with ThreadPoolExecutor(1) as thread:  # which may set no handler
+            again = thread.submit(bilm.train, TRAIN, VOCAB, tmp_path / "run", **call, resume=True)
+        assert again.result().outcome == "finished"
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
-    assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
     assert read_arguments(tmp_path / "run" / "run.toml")["options"]["learning_rate"] == 0.5
+
+
+@pytest.mark.parametrize("is_handled", [False, True])
+def test_second_keyboard_interrupt_ends_at_once(tmp_path, is_handled):
+    """Unless the caller handles them."""
+    handled, is_interrupted = [], False
+
+    def interrupt():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    def handle(*_):
+        handled.append(signal.SIGINT)
+
+    call = {"options": OPTIONS, "max_steps": 2, "seed": 1, "should_stop": interrupt}
+    own = handle if is_handled else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    finally:
+        after = signal.signal(signal.SIGINT, before)
+    assert after is own and is_interrupted is not is_handled and len(handled) == 2 * is_handled
+    assert (tmp_path / "run").exists() == is_handled
 
 
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
@@ -250,12 +313,12 @@ def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
 
 
 def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
-    """It is compiled in 100 seconds, the others take one each, and the next one must end in time."""
+    """Step 1 takes 100 seconds, since it is compiled, 4 three, the others one; the next one ends in time."""
     now = time.monotonic()
 
     def tell(report):
         nonlocal now
-        now += 100.0 if report.step == 1 else 1.0
+        now += {1: 100.0, 4: 3.0}.get(report.step, 1.0)
 
     clock = types.SimpleNamespace(monotonic=lambda: now, time=time.time)
     monkeypatch.setattr("bilm.runs.loop.time", clock)
@@ -263,16 +326,23 @@ def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
     reporter = bilm.Reporter()
     reporter.step = tell
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_time="1.9m", reporter=reporter)
-    assert (result.outcome, result.step) == ("stopped", 14)
+    assert (result.outcome, result.step) == ("stopped", 10)
 
 
-def test_new_run_keeps_diverged_text(tmp_path):
+def test_new_run_keeps_diverged_text(tmp_path, monkeypatch):
     with pytest.raises(BilmError, match=r"its text is in .*diverged-\d+\.txt"):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
     (text,) = (tmp_path / "run").glob("diverged-*.txt")
     content = text.read_text()
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=1)
     assert result.step == 1 and content and text.read_text() == content
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("bilm.runs.loop.atomic", types.SimpleNamespace(writing=full))
+    with pytest.raises(BilmError, match=r"gradient norm \S+\. Try a smaller learning_rate than 1e\+30"):
+        bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
 
 
 def test_rows_are_those_of_bilm_tfs_number():

@@ -4,8 +4,10 @@ import os
 import time
 
 import pytest
+import tensorflow as tf
 
 import bilm
+from bilm.run_directory.records import read_metrics
 from bilm.training import optimizers
 from tests.helpers import SMALLEST, TRAIN, VOCAB
 
@@ -24,6 +26,33 @@ def test_restart_shuffles_anew(tmp_path):
     train(tmp_path / "run", on_step=reporter.step)
     bilm.restart(TRAIN, tmp_path / "run", max_steps=2, seed=3, reporter=reporter)
     assert len(windows) == len(set(windows)) == 4
+    first, again = read_metrics(tmp_path / "run" / "metrics.jsonl").train
+    assert (first.step, again.step) == (2, 4) and first.epoch == again.epoch  # since the call began
+
+
+def test_records_are_means_since_last_one(tmp_path):
+    steps = []
+    train(tmp_path / "run", 5, steps.append, log_every=2)
+    found = read_metrics(tmp_path / "run" / "metrics.jsonl").train
+    assert [record.step for record in found] == [2, 4, 5]
+    for record, own in zip(found, (steps[:2], steps[2:4], steps[4:]), strict=True):
+        seconds = sum(report.seconds for report in own)
+        assert record.loss == pytest.approx(sum(report.loss for report in own) / len(own))
+        assert record.gradient_norm == pytest.approx(sum(report.gradient_norm for report in own) / len(own))
+        assert record.tokens_per_second == pytest.approx(6 * len(own) / seconds)
+        waited = sum(report.wait_seconds for report in own)
+        assert record.data_wait == pytest.approx(100 * waited / seconds)
+        assert all(0 < report.wait_seconds < report.seconds for report in own)
+
+
+def test_error_of_only_worker_is_its_own(tmp_path):
+    """Several of them would have lost contact."""
+
+    def fail(report):
+        raise tf.errors.InternalError(None, None, "of TensorFlow")
+
+    with pytest.raises(tf.errors.InternalError, match="of TensorFlow"):
+        train(tmp_path / "run", on_step=fail)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -19,6 +19,7 @@ from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
 from bilm.run_directory.state import Best, RunState, read_state
+from bilm.runs.settings import read_arguments
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
 from tests.corpora import write
@@ -230,6 +231,19 @@ def test_moved_directory_ends_call(calls, tmp_path, is_replaced):
     assert RunDirectory.open(moved).latest().step() == 5
 
 
+def test_directory_moved_during_save_ends_call(calls, tmp_path, monkeypatch):
+    path, save = tmp_path / "run", RunDirectory.save
+
+    def save_and_move(*arguments, **options):
+        save(*arguments, **options)
+        path.rename(tmp_path / "moved")
+
+    monkeypatch.setattr(RunDirectory, "save", save_and_move)
+    with pytest.raises(CheckpointError, match="is not the directory in which this run began, which was"):
+        calls.train(path, 1)
+    assert RunDirectory.open(tmp_path / "moved").latest().step() == 2 and not path.exists()
+
+
 def test_removed_files_are_rewritten(calls, whole, tmp_path):
     path = tmp_path / "run"
 
@@ -282,7 +296,7 @@ def test_nan_validation_is_never_best(calls, whole, tmp_path, monkeypatch):
 
 
 def test_best_validation_is_lowest_and_kept(calls, whole, tmp_path, monkeypatch):
-    losses = iter([5.0, 9.0, 4.0, 9.0, 4.5, 9.0])  # of the heldout text and the slice, three times
+    losses = iter([5.0, 9.0, 4.0, 9.0, 4.0, 9.0])  # of the heldout text and the slice, three times
     monkeypatch.setattr(calls.scorer, "evaluate", lambda *_: Evaluation((next(losses),) * 2, 40, (1.0,)))
     path = tmp_path / "run"
     assert calls.train(path).best_step == 10
@@ -329,15 +343,16 @@ def test_resume_begins_continues_and_finishes(tmp_path):
     assert second[-1] == f"finished: {path / 'model.ckpt-6'}"
     assert differences(numbers(path), numbers(tmp_path / "whole")) == []
     assert train(path, log_every=50)[-1] == "finished: None"  # which changes no numbers
+    assert "resume" not in read_arguments(path / "run.toml")
     calls = [json.loads(line) for line in (path / "calls.jsonl").read_text().splitlines()]
     assert [call["step"] for call in calls] == [0, 3] and {call["seed"] for call in calls} == {3}
 
 
 def test_resume_refuses_changes_by_name(run_copy, tmp_path):
-    changes = {"seed": 4, "learning_rate": 0.1, "shuffle_buffer": 7, "changes": {"lstm.cell_clip": 2}}
+    changes = {"seed": 0, "learning_rate": 0.1, "shuffle_buffer": 7, "changes": {"lstm.cell_clip": 2}}
     message = refusal(run_copy, **changes, precision="bfloat16")
     assert "precision (float32 to bfloat16)" in message.replace('"', "")
-    for change in ("learning_rate (0.2 to 0.1)", "`seed` (7 to 4)", "`shuffle_buffer` (100000 to 7)"):
+    for change in ("learning_rate (0.2 to 0.1)", "`seed` (7 to 0)", "`shuffle_buffer` (100000 to 7)"):
         assert change in message
     assert "lstm.cell_clip (3.0 to 2.0)" in message and str(run_copy) in message
     other = write(tmp_path / "train.txt", TRAIN.read_text() + "one more\n")
@@ -389,7 +404,7 @@ def test_resume_without_checkpoint_begins(run_copy):
 
 
 def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
-    """They have length 1; a resumed run does not compute them."""
+    """They have length 1; a resumed run does not compute them, nor one without rows of its own."""
     arguments = {"options": smallest_options(batch_size=4), "recipe": "one-pass", "max_steps": 3, "seed": 5}
     arguments |= {"optimizer": "adagrad", "learning_rate": 0.006}
 
@@ -403,6 +418,9 @@ def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
     again = rows(tmp_path / "again")
     monkeypatch.delattr("bilm.runs.prepare.word_vectors")
     np.testing.assert_array_equal(rows(tmp_path / "run", resume=True), again)
+    monkeypatch.setattr("bilm.runs.loop.estimate", lambda *_: None)  # no step is timed
+    shared = {"options": smallest_options(share_embedding_softmax=True), "dry_run": True}
+    bilm.train(TRAIN, VOCAB, tmp_path / "shared", **arguments | shared)
 
 
 THREADS = """

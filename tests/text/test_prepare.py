@@ -61,6 +61,11 @@ hier.</Unicode></TextEquiv></TextRegion>
 <TextEquiv><Unicode>scr</Unicode></TextEquiv></TextLine>
 <TextEquiv><Unicode>Der Kai¬
 ser kam.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
+PAGE_OF_REGIONS = """<PcGts><Page><ReadingOrder><OrderedGroup regionRef="a"><RegionRef regionRef="b"/>
+<RegionRef regionRef="a"/></OrderedGroup></ReadingOrder><TextRegion type="footer">
+<TextRegion type="page-number"/><TextLine><TextEquiv><Unicode>7</Unicode></TextEquiv></TextLine></TextRegion>
+<TextRegion id="b"><TextLine/><TextEquiv><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
+<TextRegion id="a"><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
 <h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
 <p>Birds sang</p></body></html>"""
@@ -294,6 +299,18 @@ SAMPLES = {
         ["Der Kaiser kam .", "Nur hier .", "Ende ."],
         ["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
+    "PAGE XML of regions in regions and of empty lines": (
+        {"t.xml": PAGE_OF_REGIONS},
+        [],
+        ["Anfang .", "Ende ."],
+        ["footer 1"],
+    ),
+    "PAGE XML longer than a block": (
+        {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
+        [],
+        ["Anfang .", "Ende ."],
+        [],
+    ),
     "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
     "HTML": (
         {"t": HTML},
@@ -460,9 +477,10 @@ def test_samples_become_sentences(name, tmp_path):
     before = snapshot(raw)
     page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags)
     assert sentences_of(corpus) == expected
-    text = " ".join(page.split())
-    assert [word for word in words if word not in text] == []
-    assert max(map(cell_len, page.splitlines())) <= 80 and f"{len(expected)} sentences" in text
+    words = [*words, f"{len(expected)} sentences"]
+    text = "".join(page.split())  # lines may be folded within a long name
+    assert [word for word in words if "".join(word.split()) not in text] == []
+    assert max(map(cell_len, page.splitlines())) <= 80
     vocabulary = (corpus / "vocab.txt").read_text("utf-8").split("\n")
     assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
     assert {*vocabulary[3:-1]} == {word for sentence in expected for word in sentence.split()}
@@ -630,17 +648,28 @@ def test_heldout_sentences_are_not_trained_on_if_unique(tmp_path):
     assert "It goes on ." not in sentences_of(tmp_path / "a")
 
 
-def test_stretches_of_one_file_are_held_out(tmp_path):
+@pytest.mark.parametrize(("n_stretches", "share"), [(2000, 0.05), (1, 0.3)])
+def test_stretches_of_one_file_are_held_out(n_stretches, share, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_N_STRETCHES", n_stretches)
+    monkeypatch.setattr(module, "_MOST_STRETCH", 300)  # of a large text
     paragraphs = [f"Part {k} begins. Part {k} ends." for k in range(3000)]
     raw = write(tmp_path / "raw", {"t": "\n\n".join(paragraphs)})
-    run("prepare", raw, "--out", tmp_path / "a", "--heldout", "0.05")
+    run("prepare", raw, "--out", tmp_path / "a", "--heldout", share)
     heldout = (tmp_path / "a/heldout.txt").read_text().splitlines()
-    assert 0.04 < len(heldout) / 6000 < 0.06
+    assert abs(len(heldout) / 6000 - share) < 0.01
     numbers = [int(line.split()[1]) for line in heldout]
     assert numbers[::2] == numbers[1::2], "no paragraph is divided"
     n_runs = sum(after != before + 1 for before, after in zip(numbers[::2], numbers[2::2], strict=False))
     assert n_runs < len(numbers) / 8, "paragraphs are held out with their neighbours"
     assert len(heldout) + len(sentences_of(tmp_path / "a")) == 6000
+
+
+def test_files_far_below_the_share_are_not_held_out(tmp_path):
+    raw = write(tmp_path / "raw", chapters(1, 1000) | {"preface.txt": "It begins."})
+    run("prepare", raw, "--out", tmp_path / "a", "--heldout", "5%")
+    facts = facts_of(tmp_path / "a")
+    assert facts["heldout_files"] == [] and facts["n_in_stretches"] == 2
+    assert 0.04 < facts["heldout"]["n_sentences"] / 2001 < 0.06
 
 
 def test_seed_decides_all(tmp_path):
@@ -699,7 +728,10 @@ def test_json_is_the_record_of_the_corpus(tmp_path):
     raw = write(tmp_path / "raw", chapters(3))
     output = run("prepare", raw, "--out", tmp_path / "a", "--json")
     assert json.loads(output) == facts_of(tmp_path / "a")
-    result = bilm.prepare(raw, tmp_path / "b")
+    told = []
+    result = bilm.prepare(raw, tmp_path / "b", callback=lambda *numbers: told.append(numbers))
+    n_bytes = sum(path.stat().st_size for path in raw.iterdir())
+    assert told[-1] == (n_bytes, n_bytes, 180) and sorted(told) == told
     assert result.train.n_sentences == len(sentences_of(tmp_path / "b"))
     assert json.loads(json.dumps(result.to_json())) == facts_of(tmp_path / "a")
 

@@ -98,7 +98,8 @@ def test_orthogonalised_in_bfloat16_is_near_float32():
 
 
 @pytest.mark.parametrize(
-    ("shape", "sizes"), [((4, 9), [4]), ((9, 4), [4]), ((10, 12), [4, 4, 2]), ((12, 10), [4, 4, 2])]
+    ("shape", "sizes"),
+    [((4, 9), [4]), ((9, 4), [4]), ((10, 12), [4, 4, 2]), ((12, 10), [4, 4, 2]), ((9, 12), [3, 3, 3])],
 )
 def test_blocks_are_independent(shape, sizes):
     matrix = np.random.default_rng(7).normal(size=shape)

@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import time
 
 import keras
 import numpy as np
@@ -46,10 +47,17 @@ def weights(trainer):
 
 def test_training_lowers_loss():
     trainer = make(dropout=0.2)
-    reports = list(training_steps(trainer, batches_of(trainer), 100))
+
+    def late_once():
+        for number, batch in enumerate(batches_of(trainer)):
+            time.sleep(0.2 * (number == 9))
+            yield batch
+
+    reports = list(training_steps(trainer, late_once(), 100))
     losses = [report.loss for report in reports]
     assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.1
     assert [report.step for report in reports] == list(range(1, 101))
+    assert 0.2 <= reports[9].wait_seconds < reports[9].seconds
     assert reports[0].n_tokens == 4 * STEPS and reports[-1].n_done == reports[-1].n_steps == 100
 
 
@@ -67,27 +75,41 @@ def test_accumulated_batches_equal_one_batch(sampled):
         np.testing.assert_allclose(found[name], weight, atol=1e-6, err_msg=name)
 
 
+def test_parts_and_directions_have_draws_of_their_own():
+    """Of dropout, which would else be that of the first part, and of negative samples."""
+    plain = {"dropout": 0.5, "sample_softmax": False}
+    one = make(**plain)
+    several = make(one.model.get_weights(), accumulate=2, **plain)
+    batch = next(batches_of(one)).parts
+    (sum_of_one,), _ = one.step(batch, 1)
+    (sum_of_two,), _ = several.step(batch * 2, 1)
+    assert sum_of_two != pytest.approx(2 * sum_of_one, rel=1e-4)
+    ((forward, backward),) = make(bidirectional=True, sample_softmax=True)._negatives(1)
+    assert not np.array_equal(forward.ids, backward.ids)
+
+
 def test_penalties_change_gradient_not_loss():
     """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps, at half the rate."""
-    plain = {"dropout": 0.2, "optimizer": Optimizer.SGD, "learning_rate": 1.0, "sample_softmax": False}
+    plain = {"dropout": 0.2, "optimizer": Optimizer.SGD, "learning_rate": 0.5, "sample_softmax": False}
     plain |= {"all_clip_norm_val": 1e6, "warmup_steps": 2}
     penalised = plain | {"activation_regularization": 2.0, "temporal_activation_regularization": 1.0}
     penalised |= {"word_vector_tying": 3.0}
+    values = small_options(bidirectional=False, lstm={"n_layers": 1})  # of characters, whose vectors are tied
     moved, reports = [], []
     for changes in (plain, penalised):
-        trainer = make(**changes)
+        trainer = make(values=values, **changes)
         before = weights(trainer)
         reports.append(next(training_steps(trainer, batches_of(trainer), 1)))
         moved.append({name: before[name] - weight for name, weight in weights(trainer).items()})
     assert reports[0].loss == reports[1].loss
-    trainer = make(**penalised)
+    trainer = make(values=values, **penalised)
     batch = next(batches_of(trainer)).parts[0]
     with tf.GradientTape() as tape:
         seed = tf.random.experimental.stateless_fold_in(tf.constant([5, 1]), 0)
         penalty = trainer.model.losses(batch, trainer.states[0], (), seed, tying_share=0.5).penalty
     gradients = tape.gradient(penalty, [weight.value for weight in trainer.model.weights])
     for name, gradient in zip(trainer.model.named_weights(), gradients, strict=True):
-        expected = 0.0 if gradient is None else 0.5 * STEPS * tf.convert_to_tensor(gradient)
+        expected = 0.0 if gradient is None else 0.25 * STEPS * tf.convert_to_tensor(gradient)
         np.testing.assert_allclose(moved[1][name] - moved[0][name], expected, atol=1e-5, err_msg=name)
     top = f"encoder/forward_{trainer.options.lstm.n_layers - 1}/bias"
     assert np.abs(moved[1][top] - moved[0][top]).max() > 1e-4
