@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bilm.data.packing import VectorForm
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BackendError, WeightsError
 
@@ -17,6 +18,9 @@ except ImportError as error:
     raise BackendError(
         "bilm.spacy needs spaCy 3.8; in a clone of bilm, run pip install '.[spacy]'"
     ) from error
+
+
+_FORM = VectorForm("concat")
 
 
 class FrozenElmo(Shim):
@@ -40,22 +44,21 @@ class FrozenElmo(Shim):
         return ElmoEmbedder.from_model(self.path)
 
     def vectors(self, docs: Sequence[Doc]) -> np.ndarray:
-        """Embed the words of all documents: float32 (layers, words, dim).
+        """Embed the words of all documents: float32 (words, dim), everything that the biLM knows of a word.
 
         Sentences are those that an earlier component has found; otherwise a document is one sentence.
         """
         spans = [span for doc in docs for span in (doc.sents if doc.has_annotation("SENT_START") else [doc])]
         sentences = [tuple(token.text for token in span) for span in spans]
         new = [*dict.fromkeys(words for words in sentences if words not in self.cache)]
-        found = dict(zip(new, self.embedder.embed_sentences(new), strict=True))
+        found = dict(zip(new, self.embedder.embed_sentences(new, layers="concat"), strict=True))
         if self.is_training:
             for words, vectors in found.items():
                 if vectors.nbytes <= self.free_bytes:
                     self.cache[words] = vectors
                     self.free_bytes -= vectors.nbytes
-        blank = np.zeros((self.embedder.n_layers, 0, self.embedder.dim), np.float32)
         by_sentence = (self.cache.get(words, found.get(words)) for words in sentences)
-        return np.concatenate([blank, *by_sentence], axis=1)
+        return np.concatenate([self.embedder.no_vectors(_FORM), *by_sentence])
 
     def to_bytes(self) -> bytes:
         """Return the checksum of the model and, if it is to be stored, the model as a ZIP archive."""
@@ -90,31 +93,17 @@ class FrozenElmo(Shim):
 
 
 def _initialize(model: Model, X: object = None, Y: object = None) -> None:  # noqa: ARG001, N803
-    embedder = model.shims[0].embedder
-    model.set_dim("nO", embedder.dim)
-    model.set_param("mix", model.ops.alloc1f(embedder.n_layers))
-    model.set_param("scale", model.ops.alloc1f(1) + 1)
+    model.set_dim("nO", model.shims[0].embedder.no_vectors(_FORM).shape[-1])
 
 
 def _forward(
     model: Model, docs: list[Doc], is_train: bool
 ) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
-    """Return the scalar mix of the layers for each document, (words, dim) each."""
-    ops, elmo = model.ops, model.shims[0]
+    """Return the vectors of each document, (words, dim) each."""
+    elmo = model.shims[0]
     elmo.is_training |= is_train
-    layers = ops.asarray(elmo.vectors(docs))
-    shares = ops.softmax(model.get_param("mix"))
-    mixed = ops.xp.tensordot(shares, layers, axes=1)
-    scale = model.get_param("scale")
-
-    def backprop(d_outputs: list[Floats2d]) -> list[Doc]:
-        d_output = ops.flatten(d_outputs)
-        d_shares = ops.xp.tensordot(layers, d_output, axes=2) * scale
-        model.inc_grad("mix", shares * (d_shares - shares @ d_shares))
-        model.inc_grad("scale", (d_output * mixed).sum().reshape(1))
-        return []
-
-    return ops.unflatten(mixed * scale, ops.asarray1i([len(doc) for doc in docs])), backprop
+    vectors = model.ops.asarray(elmo.vectors(docs))
+    return model.ops.unflatten(vectors, model.ops.asarray1i([len(doc) for doc in docs])), lambda _: []
 
 
 def make_elmo(
@@ -126,8 +115,8 @@ def make_elmo(
 ) -> Model[list[Doc], list[Floats2d]]:
     """Make the architecture ``bilm.Elmo.v1``.
 
-    The layers of the biLM are mixed by trained weights (Peters et al. 2018, equation 1), and with the vectors
-    of `beside`, reduced to `width` as spaCy's ``MultiHashEmbed`` reduces its own.
+    All layers of the biLM and the output of its character convolutions, end to end, are reduced to `width`,
+    with the vectors of `beside`, as spaCy's ``MultiHashEmbed`` reduces its own.
 
     Args:
         model: path of a model, see `bilm.ElmoEmbedder.from_model`.
@@ -137,8 +126,7 @@ def make_elmo(
             model from its path.
         cache_mb: megabytes for vectors that a training computes once.
     """
-    params = {"mix": None, "scale": None}
     shims = [FrozenElmo(model, store, cache_mb)]
-    elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, params=params, shims=shims)
+    elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, shims=shims)
     both = elmo if beside is None else concatenate(elmo, beside)
     return chain(both, with_array(Maxout(width, nP=3, dropout=0.0, normalize=True)))
