@@ -121,7 +121,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
 @pytest.mark.parametrize(
     ("out", "flags", "message"),
     [
-        ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5"),
+        ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5, the form of /"),
         ("out.npz", (), "--format npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
