@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -365,8 +365,8 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     return click.get_current_context().with_resource(shards.input_files(patterns))
 
 
-def input_lines(path: Path | str, raw: bool = False) -> Iterator[str]:
-    """Return the lines of a file, or of standard input for ``-``.
+def input_lines(path: Path | str, raw: bool = False) -> Iterable[str]:
+    """Return the lines of a file, which can be read again, or of standard input for ``-``.
 
     Args:
         path: the file.
@@ -385,7 +385,7 @@ def input_lines(path: Path | str, raw: bool = False) -> Iterator[str]:
         from bilm.text.extract import raw_lines
 
         return raw_lines(path)
-    return lines.read_lines(path)
+    return lines.Lines(functools.partial(lines.read_lines, path))
 
 
 raw = switch(

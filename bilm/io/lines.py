@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Any, BinaryIO, cast
 
@@ -47,8 +48,8 @@ def _named_failures(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise DataError(f"{name}: reading it needs a package: pip install {error.name}") from error
     except OSError as error:
-        run = own_output(name)
-        raise DataError(f"{name}: {f'is {run}' if run else error.strerror or error}") from error
+        what = own_output(name)
+        raise DataError(f"{name}: {f'is {what}' if what else error.strerror or error}") from error
     except MemoryError as error:
         raise DataError(f"{name}: not enough memory for one of its lines, or to decompress it") from error
 
@@ -288,6 +289,16 @@ def unify_line_ends(data: bytes) -> bytes:
 
 
 TextFile = PathLike | IO[str] | IO[bytes]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a file, which is read anew each time; `read` returns an iterator over them."""
+
+    read: Callable[[], Iterator[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        return self.read()
 
 
 def lines_of(file: TextFile) -> Iterator[str]:

@@ -153,8 +153,8 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     found: dict[Path, Path] = {}
     for pattern in patterns:
         path = Path(pattern)
-        if (run := own_output(path)) is not None:
-            raise DataError(f"{pattern}: is not a text but {run}")
+        if (what := own_output(path)) is not None:
+            raise DataError(f"{pattern}: is not a text but {what}")
         with messages.os_errors_as(DataError, pattern):
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]

@@ -180,8 +180,9 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
         "# bilm train --config run.toml --save-dir NEW",
         *toml_lines({"written_by": records.WRITER, **arguments}),
     ]
-    with _written(path), atomic.writing(path / run_files.ARGUMENTS_FILE) as (file,):
-        file.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
+    with _written(path):
+        content = "\n".join([*lines, ""]).encode(errors="backslashreplace")
+        atomic.write(path / run_files.ARGUMENTS_FILE, content)
 
 
 def _written(path: Path) -> contextlib.AbstractContextManager[None]:

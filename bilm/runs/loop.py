@@ -190,8 +190,8 @@ class Guard:
         worker = trainer.workers.worker
         suffix = "" if worker.is_chief else f"-{worker.index}"
         aside = self.training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
-        with contextlib.suppress(OSError, DataError), atomic.writing(aside) as (file,):  # a full disk
-            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        with contextlib.suppress(OSError, DataError):  # the disk may be full
+            atomic.write(aside, "".join(f"{line}\n" for line in lines).encode())
         where = f"; its text is in {aside}" if aside.exists() else ""
         saved = self.checkpoints.saved
         raise DivergenceError(

@@ -90,7 +90,7 @@ def run(
         if worker.n_workers > 1:
             reporter.say(f"worker {worker.index} of {worker.n_workers}: waiting for the others")
         strategy = worker.strategy(request.settings.n_gpus)
-        text, heldout = _read_texts(request, vocabulary, old_vocabulary, begun, held)
+        text, heldout = _read_texts(request, vocabulary, begun, held)
         n_replicas = strategy.num_replicas_in_sync
         planned = _plan(request, options, text, heldout, source, begun, worker, n_replicas)
         if begun is not None:
@@ -193,11 +193,7 @@ def _alone(kind: str) -> Iterator[contextlib.ExitStack]:
 
 
 def _read_texts(
-    request: Request,
-    vocabulary: Vocabulary,
-    old_vocabulary: Vocabulary | None,
-    begun: plan.Plan | None,
-    held: contextlib.ExitStack,
+    request: Request, vocabulary: Vocabulary, begun: plan.Plan | None, held: contextlib.ExitStack
 ) -> tuple[Text, Text | None]:
     """Read and report the training text and the heldout text.
 
@@ -218,7 +214,8 @@ def _read_texts(
     if request.settings.heldout_prefix:  # the shorter text first: its mistakes show sooner
         heldout = read("heldout_prefix", "heldout")
     text = read("train_prefix", "corpus", heldout)
-    if request.kind == "restart" and text.counts.oov_rate > MOST_UNKNOWN and old_vocabulary is None:
+    keeps_vocabulary = request.kind == "restart" and "remap_vocab" not in request.arguments
+    if keeps_vocabulary and text.counts.oov_rate > MOST_UNKNOWN:
         reporter.say("vocabulary: the model's; `remap_vocab` takes that of the text")
     if heldout and (share := text.counts.n_shared / heldout.counts.n_words) >= _LEAST_SHARED:
         reporter.warn(

@@ -34,10 +34,10 @@ def most_have_tabs(lines: Sequence[str]) -> bool:
 
 def are_rows(lines: Sequence[str]) -> bool:
     """Return whether most lines have tabs, or the same number of semicolons or commas, as in a table."""
-    numbers = [Counter(line.count(mark) for line in lines).most_common(1)[0] for mark in ";," if lines]
-    return most_have_tabs(lines) or (
-        len(lines) >= _FEWEST_ROWS and any(n >= 2 and 2 * n_lines > len(lines) for n, n_lines in numbers)
-    )
+    if len(lines) < _FEWEST_ROWS or most_have_tabs(lines):
+        return most_have_tabs(lines)
+    commonest = (Counter(line.count(mark) for line in lines).most_common(1)[0] for mark in ";,")
+    return any(n_marks >= 2 and 2 * n_lines > len(lines) for n_marks, n_lines in commonest)
 
 
 def are_tokenised(lines: Sequence[str]) -> bool:

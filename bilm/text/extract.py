@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import foreign, messages
-from bilm.io.lines import TextFile, decompressed, lines_of, read_lines
+from bilm.io.lines import Lines, TextFile, decompressed, lines_of, read_lines
 from bilm.io.shards import can_be_read_once, name_of
 from bilm.text import markup
 from bilm.text.doubts import are_rows, are_tokenised
@@ -151,8 +152,10 @@ class Source:
             yield from filter(str.strip, lines)
 
 
-def raw_lines(file: TextFile) -> Iterator[str]:
+def raw_lines(file: TextFile) -> Iterable[str]:
     """Return the lines of a raw text of any kind, those of markup with blank lines between paragraphs.
+
+    Warns once of a text that is tokenised; the lines of a file can be read again.
 
     Args:
         file: a file that `recognise` knows; a pipe or an open file, which is read once, has plain text.
@@ -170,8 +173,9 @@ def raw_lines(file: TextFile) -> Iterator[str]:
     if source.kind is Kind.PLAIN:
         if source.seems == TOKENISED:
             _LOG.warning("%s: seems tokenised already; leave out `raw` to keep its words", source.name)
-        return read_lines(file)
-    return (line for piece in source.pieces(Split.SENTENCES, "text") for line in (piece, ""))
+        return Lines(partial(read_lines, file))
+    pieces = partial(source.pieces, Split.SENTENCES, "text")
+    return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
 
 
 @contextmanager

@@ -107,8 +107,8 @@ class _Blocks:
             if not (self._skipped == "head" and name not in _IN_HEAD):  # HTML need not close it
                 return
             self._skipped = ""
-        if self._is_left_out(name):
-            self.left_out[name] += 1
+        if label := self._left_out_as(name, attributes):
+            self.left_out[label] += 1
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
             if attributes.get("break") == "no":  # the word goes on, without its hyphen
@@ -124,11 +124,13 @@ class _Blocks:
         self._n_choices += name == "choice"
         self._n_sentences += name in self._rules.sentences
 
-    def _is_left_out(self, name: str) -> bool:
+    def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:  # noqa: ARG002
+        """Return the name under which an element is left out; None for one that is kept."""
         if name in ("lem", "rdg") and self._has_reading:
             had_one, self._has_reading[-1] = self._has_reading[-1], True
-            return had_one
-        return name in self._rules.left_out or (self._n_choices > 0 and name in _CHOICE)
+            return name if had_one else None
+        is_left_out = name in self._rules.left_out or (self._n_choices > 0 and name in _CHOICE)
+        return name if is_left_out else None
 
     def _is_block(self, name: str) -> bool:
         blocks = self._rules.blocks
@@ -216,12 +218,8 @@ class _PageBlocks(_Blocks):
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
+        super().start(name, attributes)
         local = name.rpartition(":")[2]
-        if local == "TextRegion" and not self._skipped and attributes.get("type") in _AROUND_TEXT:
-            self.left_out[attributes["type"] or ""] += 1
-            self._skipped, self._depth = local, 1
-        else:
-            super().start(name, attributes)
         self._open.append(local)
         if "regionRef" in attributes:
             self._order.setdefault(attributes["regionRef"], len(self._order))
@@ -233,6 +231,11 @@ class _PageBlocks(_Blocks):
         elif local == "TextEquiv":
             index = attributes.get("index") or ""
             self._index = int(index) if index.isdecimal() else len(self._readings[-1])
+
+    def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:
+        kind = attributes.get("type")
+        is_around = name == "TextRegion" and kind in _AROUND_TEXT
+        return kind if is_around else super()._left_out_as(name, attributes)
 
     def end(self, name: str) -> None:
         """End an element."""

@@ -50,13 +50,9 @@ _SMALL_LETTERS = ("cop", "got", "grc")
 _FULL_STOP = re.compile(r"(?<=\w\w\.) +(?=\w)")
 # Codes of languages -> those that ICU knows. Ancient Greek has the question mark of modern Greek; the others
 # are the bibliographic codes of ISO 639-2, as catalogues of libraries have them.
-_RULES_OF = {"grc": "el"} | dict(
-    pair.split(":")
-    for pair in (
-        "alb:sq arm:hy baq:eu bur:my chi:zh cze:cs dut:nl fre:fr geo:ka ger:de gre:el ice:is mac:mk mao:mi "
-        "may:ms per:fa rum:ro slo:sk tib:bo wel:cy"
-    ).split()
-)
+_RULES_OF = {"grc": "el", "alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cze": "cs"}
+_RULES_OF |= {"dut": "nl", "fre": "fr", "geo": "ka", "ger": "de", "gre": "el", "ice": "is", "mac": "mk"}
+_RULES_OF |= {"mao": "mi", "may": "ms", "per": "fa", "rum": "ro", "slo": "sk", "tib": "bo", "wel": "cy"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 # Ends of sentences that no language sees as abbreviations.
 _SENTENCE_END = re.compile(r"((?<=[^\s.]{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")

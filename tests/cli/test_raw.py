@@ -258,6 +258,16 @@ def test_other_version_of_icu_is_told_once(trained, texts, tmp_path, caplog):
             assert sum("tokenised by ICU 9.1" in message for message in caplog.messages) == n_warnings
 
 
+@pytest.mark.parametrize("command", ["score", "embed"])
+def test_tokenised_text_is_told_once(command, trained, texts, tmp_path, caplog):
+    _, tokenised = texts
+    out = [tmp_path / "out.hdf5"] if command == "embed" else []
+    run(command, "--raw", tokenised, *out, "--model", trained)
+    assert [message for message in caplog.messages if "seems tokenised already; leave out" in message] == [
+        f"{tokenised}: seems tokenised already; leave out `raw` to keep its words"
+    ]
+
+
 def test_damaged_steps_stop_raw_text_alone(trained, texts, tmp_path):
     raw, tokenised = texts
     run("dump-weights", "--model", trained, "--model-dir", tmp_path / "m", "--with-softmax")

@@ -340,7 +340,7 @@ def test_new_run_keeps_diverged_text(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("bilm.runs.loop.atomic", types.SimpleNamespace(writing=full))
+    monkeypatch.setattr("bilm.runs.loop.atomic", types.SimpleNamespace(write=full))
     with pytest.raises(BilmError, match=r"gradient norm \S+\. Try a smaller learning_rate than 1e\+30"):
         bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
 

@@ -1,5 +1,6 @@
 """``bilm embed``."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -197,9 +198,8 @@ def embed(
     sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
     n_tokens = None
     if not any(map(shards.can_be_read_once, texts)):  # twice, so that a warning comes before the work
-        for text in texts:
-            for _ in read(flags.input_lines(text, raw)):
-                pass
+        for _ in itertools.chain.from_iterable(read(lines) for _, lines in named):
+            pass
         read.warn()
         sentences_of, n_tokens = read.lines, read.n_words if words is None else None
     sentences = [(text, sentences_of(lines)) for text, lines in named]
