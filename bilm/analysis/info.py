@@ -16,6 +16,7 @@ from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import records
 from bilm.run_directory.files import is_run
+from bilm.text.pipeline import ModelSteps
 from bilm.weights import distribution, names
 from bilm.weights.arrays import check_arrays
 
@@ -60,6 +61,8 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         for prefix, its_step in prefixes.items()
     ]
     metrics_file, calls_file = path / run_files.METRICS_FILE, path / run_files.CALLS_FILE
+    text_file = path / run_files.TEXT_FILE
+    steps = ModelSteps(text_file.read_bytes() if text_file.exists() else None, str(text_file))
     metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
     calls = records.read_calls(calls_file) if calls_file.exists() else ()
     last, heldout, best = metrics.last, metrics.heldout, metrics.best
@@ -83,6 +86,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         f"{path}: run directory, {len(files)} files, {messages.size_of(sum(files.values()))}",
         *_architecture(facts["parts"], options),
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}" + form,
+        f"text: {steps.describe()}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
         f"{sampled if options.use_sampling else 'full softmax'}, "
         f"{options.optimizer.value} {options.step_size:g}, dropout {options.dropout:g}",
@@ -158,6 +162,8 @@ def _describe_weights(path: Path) -> tuple[dict[str, Any], list[str]]:
         lines.append(f"vocabulary: {n_words:,} words, not needed for embedding")
     options_file = "none next to it" if model is None else f"{model.options_file} does not fit"
     inferred = f"{options_file}; the above is inferred from the arrays' shapes"
+    if model is not None:
+        lines.append(f"text: {model.steps.describe()}")
     lines.append(f"options: {inferred if is_inferred else facts['options_file'] + ' fits'}")
     lines += [f"  {line}" for line in (disagreement or "").splitlines()]
     return facts, lines

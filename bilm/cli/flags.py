@@ -128,6 +128,7 @@ class PathName(click.Path):
 
 
 FILE = PathName(path_type=Path)
+MODEL = PathName(path_type=Path, exists=True)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)
@@ -226,8 +227,10 @@ def vocab_file(shown: str | bool = "the run's copy") -> Decorator:
     return path("--vocab-file", "Vocabulary, one word per line.", show_default=shown)
 
 
-_model = path(
-    "--model", "Model: a run directory, a weight file, or a folder or archive with options.json and weights."
+_model = click.option(
+    "--model",
+    type=MODEL,
+    help="Model: a run directory, a weight file, or a folder or archive with options.json and weights.",
 )
 _of_a_run = (
     path("--save-dir", "Run directory; bilm-tf's name of --model.", hidden=True),
@@ -263,9 +266,9 @@ def model_path(name: str, several: bool = False) -> Decorator:
             command(model=model or word, **flags)
 
         help_text = f"Same as {name}" + ("; repeatable." if several else ".")
-        option = path("--model", help_text, multiple=several, hidden=True)
+        option = click.option("--model", type=MODEL, help=help_text, multiple=several, hidden=True)
         n_words = -1 if several else 1
-        return click.argument("word", type=FILE, nargs=n_words, required=False, metavar=name)(option(call))
+        return click.argument("word", type=MODEL, nargs=n_words, required=False, metavar=name)(option(call))
 
     return decorate
 

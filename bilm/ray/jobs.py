@@ -216,7 +216,7 @@ class Score(_Worker):
     def _model(self) -> "Scorer":
         from bilm.embedding.scoring import Scorer
 
-        return Scorer.from_stored(self._arguments.open(takes_files=False), self._vocab_file)
+        return Scorer.from_stored(self._arguments.open(), self._vocab_file)
 
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""

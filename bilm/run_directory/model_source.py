@@ -46,17 +46,15 @@ class ModelArguments:
                 files += find_distribution(Path(self.model)).files
         return files
 
-    def open(self, takes_files: bool = True) -> StoredModel:
+    def open(self) -> StoredModel:
         """Open the model.
-
-        Args:
-            takes_files: true if the caller has arguments `options_file` and `weight_file`.
 
         Raises:
             ArgumentError: the arguments name no model, or several.
             BilmError: as `open_model`.
         """
-        if [self.model, self.save_dir, self.options_file or self.weight_file].count(None) == 2:
+        n_missing = [self.model, self.save_dir, self.options_file or self.weight_file].count(None)
+        if n_missing == 2:
             if self.model is not None:
                 return open_model(self.model, self.checkpoint)
             if self.save_dir is not None:
@@ -64,8 +62,9 @@ class ModelArguments:
             if self.options_file is not None and self.weight_file is not None and self.checkpoint is None:
                 options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
                 return StoredModel(weights.path, weights, options)
-        names = "`save_dir`, or `options_file` and `weight_file`" if takes_files else "`save_dir`"
-        raise ArgumentError(f"give one `model` (or {names}); `checkpoint` is for a run")
+        if n_missing == 3:
+            raise ArgumentError("`model` is missing: a run directory, or a model's weights")
+        raise ArgumentError("give one `model`; `checkpoint` is for a run, `options_file` for a `weight_file`")
 
 
 @checked

@@ -75,7 +75,7 @@ def dump_weights(
     for name in ("language", "license"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]*", str(about[name] or "none")):
             raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
-    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
     inputs = [model, save_dir, vocab_file, *stored.files]
     vocabulary, text = None, options_text(stored.options)
     if outfile is not None:

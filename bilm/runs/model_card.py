@@ -14,7 +14,6 @@ from bilm.io.run_files import CALLS_FILE, METRICS_FILE
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import Metrics, read_calls, read_metrics
 from bilm.run_directory.state import recorded
-from bilm.text.settings import Split
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.distribution import StoredModel
 
@@ -34,7 +33,7 @@ def model_card(
 
     Args:
         stored: model to describe.
-        about: ``language``, ``license`` and ``description``; None for values not stated.
+        about: ``language`` (None for that of the text), ``license`` and ``description``; None if not stated.
         name: name of the directory that the model is written to.
         n_parameters: number of parameters written.
         words: words of the vocabulary; its commonest are those of the example.
@@ -52,8 +51,10 @@ def model_card(
         measured = f"{heldout.perplexity:.2f} at step {stored.step:,}"
         if heldout.known_perplexity is not None:
             measured += f", {heldout.known_perplexity:.2f} for the words in the vocabulary"
+    steps = stored.steps.pipeline
+    language = about["language"] or (None if steps is None or steps.language == "und" else steps.language)
     fields = {
-        "language": about["language"],
+        "language": language,
         "license": about["license"],
         "library_name": "bilm",
         "tags": ["elmo", "bilm"],
@@ -75,11 +76,11 @@ sentence vectors that depend on the sentence.
 
 | | |
 |---|---|
-| language | {about["language"] or "not stated"} |
+| language | {language or "not stated"} |
 | licence | {about["license"] or "not stated"} |
 | parameters | {n_parameters:,}, {"with" if with_softmax else "without"} the softmax |
 | words | {len(words):,}, in `vocab.txt`{_unknown(stored)} |
-| text | {_tokeniser(stored)} |
+| text | {stored.steps.describe()} |
 | normal form | {"words as they are" if options.unicode_form is None else f"Unicode {options.unicode_form}"} |
 | input | {"words" if options.char_cnn is None else "characters"} |
 | directions | {"forward and backward" if options.bidirectional else "forward"} |
@@ -135,15 +136,6 @@ def _example(words: Sequence[str]) -> list[str]:
     """Return some words of the model's language: a sentence of its text might be confidential."""
     common = (word for word in words if word not in SPECIAL_TOKENS and any(map(str.isalpha, word)))
     return [*islice(common, _N_EXAMPLE)] or ["Time", "flies"]
-
-
-def _tokeniser(stored: StoredModel) -> str:
-    """Return how the words of a text are found."""
-    steps = stored.steps.pipeline
-    if steps is None:
-        return "words separated by spaces, tokenised as the training text was"
-    found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")
-    return f"{found}, language {steps.language}; `text.json` has the steps from raw text"
 
 
 def _unknown(stored: StoredModel) -> str:

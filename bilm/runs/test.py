@@ -69,7 +69,7 @@ def test(
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
-    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open(takes_files=False)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
     scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
         if raw:

@@ -238,6 +238,14 @@ class ModelSteps(NamedTuple):
         """
         return None if self.content is None else TextPipeline.parse(self.content, self.name)
 
+    def describe(self) -> str:
+        """Return a line on how the words of a text are found."""
+        steps = self.pipeline
+        if steps is None:
+            return "words separated by spaces, tokenised as the training text was"
+        found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")
+        return f"{found}, language {steps.language}; `{TEXT_FILE}` has the steps from raw text"
+
     def require(self) -> TextPipeline:
         """Return `pipeline` to tokenise a text; warns of another version of ICU than at training.
 

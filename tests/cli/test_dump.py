@@ -238,7 +238,7 @@ def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for flags, message in (
         ((), "give one of --outfile and --model-dir"),
-        (("--model-dir", "x", "--save-dir", "y"), "give one --model (or --save-dir);"),
+        (("--model-dir", "x", "--save-dir", "y"), "give one --model;"),
         (("--outfile", "x", "--license", "mit"), "--license is for --model-dir"),
         (("--model-dir", "x", "--license", "CC BY 4.0"), "--license is 'CC BY 4.0'; give it as"),
     ):

@@ -104,7 +104,7 @@ def test_wrong_options_are_told(weights, tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    assert refuse("info", tmp_path / "none") == f"{tmp_path}/none: no such file or directory"
+    assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "'char_ids' is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")

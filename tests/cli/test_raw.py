@@ -9,6 +9,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+from icu4py import icu_version
 
 import bilm
 from bilm import ElmoEmbedder
@@ -92,6 +93,9 @@ def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
     for flags in ([], ["--overwrite"]):
         run("dump-weights", "--model", trained, "--model-dir", folder, "--with-softmax", *flags)
         assert (folder / "text.json").read_bytes() == (trained / "text.json").read_bytes()
+    assert '\nlanguage: "en"\n' in (folder / "README.md").read_text()
+    for model in (trained, folder):
+        assert f"text: words by ICU {icu_version}, language en" in run("info", model)
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         for file in folder.iterdir():
             archive.write(file, file.name)

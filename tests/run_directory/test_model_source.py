@@ -58,7 +58,6 @@ def test_run_without_options_is_run(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {},
         {"model": "x", "save_dir": "x"},
         {"weight_file": "x"},
         {"options_file": "x", "weight_file": "x", "save_dir": "x"},
@@ -66,7 +65,7 @@ def test_run_without_options_is_run(tmp_path):
     ],
 )
 def test_ambiguous_arguments_are_refused(arguments):
-    with pytest.raises(ArgumentError, match=r"give one `model` \(or `save_dir`"):
+    with pytest.raises(ArgumentError, match="give one `model`; `checkpoint` is for a run"):
         ModelArguments(**arguments).open()
 
 

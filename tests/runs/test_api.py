@@ -161,7 +161,7 @@ def test_train_refuses_wrong_arguments(tmp_path, wrong, error, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, r"give one `model` \(or `save_dir`, or `options_file` and `weight_file`\)"),
+        ({}, "`model` is missing: a run directory"),
         ({"save_dir": "run", "remap_vocab": True}, "`remap_vocab` needs the new `vocab_file`"),
         ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),

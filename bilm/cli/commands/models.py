@@ -128,7 +128,7 @@ def score(
         from bilm.embedding.model_text import ModelText
         from bilm.embedding.scoring import Scorer
 
-        stored = model.open(takes_files=False)
+        stored = model.open()
         scorer = Scorer.from_stored(stored, vocab_file, precision)
         text = ModelText(stored, raw, scorer.vocabulary)
         pairs = enumerate(map(str.split, text(lines)))
@@ -244,7 +244,7 @@ def predict(
     from bilm.embedding.model_text import ModelText
     from bilm.embedding.prediction import WordPredictor, filled, is_pattern
 
-    stored = model.open(takes_files=False)
+    stored = model.open()
     predictor = WordPredictor.from_stored(stored, vocab_file)
     if choices and (n_unknown := int((predictor.vocabulary.lookup(choices) < 0).sum())):
         problem = "are not in the vocabulary and cannot be predicted"
@@ -287,7 +287,12 @@ def predict(
 )
 @flags.path("--vocab-file", "With --model-dir: vocabulary of the model.", show_default="the model's own")
 @flags.switch("--with-softmax", "Also write the softmax.")
-@click.option("--language", metavar="CODE", help="For the card: language of the text, such as fi.")
+@click.option(
+    "--language",
+    metavar="CODE",
+    help="For the card: language of the text, such as fi.",
+    show_default="of its text.json",
+)
 @click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
 @click.option(
     "--description", metavar="TEXT", help="For the card: a few sentences about the model and its text."
