@@ -129,7 +129,7 @@ class PathName(click.Path):
 
 FILE = PathName(path_type=Path)
 MODEL = PathName(path_type=Path, exists=True)
-TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_lines`
+TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_text`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)
 ROWS = Integer(1, 1 << 20)  # of a batch, as in the options
@@ -368,12 +368,8 @@ def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:
     return click.get_current_context().with_resource(shards.input_files(patterns))
 
 
-def input_lines(path: Path | str, raw: bool = False) -> Iterable[str]:
-    """Return the lines of a file, which can be read again, or of standard input for ``-``.
-
-    Args:
-        path: the file.
-        raw: the file is raw text of any kind, see `bilm.text.extract.raw_lines`.
+def input_text(path: Path | str) -> Iterable[str] | Path:
+    """Return a file, for a `bilm.embedding.model_text.ModelText`, or the lines of standard input for ``-``.
 
     Raises:
         DataError: there is no such file; the message says how to give a sentence if the path looks like one.
@@ -384,11 +380,7 @@ def input_lines(path: Path | str, raw: bool = False) -> Iterable[str]:
         is_sentence = len(str(path).split()) > 1
         hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
         raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
-    if raw:
-        from bilm.text.extract import raw_lines
-
-        return raw_lines(path)
-    return lines.Lines(functools.partial(lines.read_lines, path))
+    return Path(path)
 
 
 raw = switch(

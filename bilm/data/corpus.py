@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from bilm.data.stream import Order, Sentences, sentence_stream
+from bilm.data.stream import Order, Sentences, every_nth, sentence_stream
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
@@ -202,14 +202,15 @@ class Text:
         Args:
             compat: read as bilm-tf's ``LMDataset(test=True)``: the files from the last to the first, and
                 blank lines as empty sentences.
-            every: read every n-th sentence only.
+            every: read every n-th sentence only; not with `compat`.
 
         Raises:
             DataError: during the iteration: a file cannot be read, or has changed since it was counted.
         """
         files = self.counts.shards[:: -1 if compat else 1]
-        order = Order(n_parts=every)
-        blocks = sentence_stream(files, self.vocabulary, order, endless=False, keep_blank=compat)
+        if every > 1:
+            return background.prefetch(every_nth(files, self.vocabulary, every))
+        blocks = sentence_stream(files, self.vocabulary, Order(), endless=False, keep_blank=compat)
         return (block.sentences for block in background.prefetch(blocks))
 
 
@@ -267,10 +268,10 @@ def recorded_counts(record: object) -> CorpusCounts:
     return counts
 
 
-def describe_corpus(counts: CorpusCounts, name: str = "corpus") -> str:
-    """Return a line with the counts of a text."""
+def describe_corpus(counts: CorpusCounts, name: str = "corpus", n_files: int | None = None) -> str:
+    """Return a line with the counts of a text, which was made of `n_files` if they are not its own."""
     return (
-        f"{name}: {_number(len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
+        f"{name}: {_number(n_files or len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
         f"{describe_blank_lines(counts.n_blank_lines)}, {counts.n_tokens:,} tokens with sentence ends, "
         f"OOV {counts.oov_rate:.2%}"
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Annotated
 
 import numpy as np
@@ -337,6 +337,20 @@ def sentence_stream(
                 worker = f"worker {order.part} of {order.n_parts} (from 0)"
                 reason = f" for {worker}: use fewer workers, or fuller shards"
             raise DataError(f"no sentences in {name_files(shards)}{reason}")
+
+
+def every_nth(files: Sequence[PathLike], vocab: Vocabulary, n: int) -> Iterator[Sentences]:
+    """Yield every n-th sentence of a corpus, in order and in blocks; the others are not encoded.
+
+    Raises:
+        DataError: the files cannot be read.
+        VocabularyError: as `sentence_stream`.
+    """
+    in_form = normaliser(vocab.unicode_form)
+    lines = chain.from_iterable(read_lines(file, in_form) for file in files)
+    chosen = islice((text for text in lines if text and not text.isspace()), 0, None, n)
+    while sentences := encode_sentences(chosen, vocab, None, _FILE_ORDER_TOKENS, are_in_form=True):
+        yield sentences
 
 
 def _epoch(

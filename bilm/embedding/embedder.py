@@ -434,7 +434,9 @@ class ElmoEmbedder(ChunkEmbedder):
         check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
         keys = (use_sentence_keys, forget_sentences)
         form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
-        sentences = self.pipeline.read(raw_lines(input_file)) if raw else lines.lines_of(input_file)
+        sentences = (
+            self.pipeline.read(raw_lines(input_file, self.pipeline)) if raw else lines.lines_of(input_file)
+        )
         write = functools.partial(embed_file, overwrite=overwrite, resume=resume, with_sentences=raw)
         return write(self.with_rows(batch_size), sentences, Path(output_file), form)
 

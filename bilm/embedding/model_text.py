@@ -3,9 +3,13 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 from bilm.errors import BilmError, VocabularyError
+from bilm.io.lines import Lines, read_lines
 from bilm.options.parameters import normaliser
+from bilm.text.extract import raw_lines
 from bilm.vocabulary import vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.distribution import StoredModel
@@ -45,17 +49,27 @@ class ModelText:
         text = self._in_form(text)
         return [text.split()] if self.pipeline is None else [*self.pipeline.sentences(text)]
 
-    def lines(self, lines: Iterable[str], gap: str | None = None) -> Iterator[str]:
+    def opened(self, text: Iterable[str] | Path) -> Iterable[str]:
+        """Return the lines of a text, which may be a file; they can be read again, except those of a pipe."""
+        if not isinstance(text, Path):
+            return text
+        return Lines(partial(read_lines, text)) if self.pipeline is None else raw_lines(text, self.pipeline)
+
+    def lines(self, lines: Iterable[str] | Path, gap: str | None = None) -> Iterator[str]:
         """Yield sentences as a call does, without counting their words."""
+        lines = self.opened(lines)
         return iter(lines) if self.pipeline is None else self.pipeline.read(lines, gap)
 
     def __call__(
-        self, lines: Iterable[str], gap: str | None = None, is_gap: Callable[[str], bool] = lambda _: False
+        self,
+        lines: Iterable[str] | Path,
+        gap: str | None = None,
+        is_gap: Callable[[str], bool] = lambda _: False,
     ) -> Iterator[str]:
         """Yield sentences, one a line, their words separated by whitespace.
 
         Args:
-            lines: lines of the text.
+            lines: lines of the text, or its file.
             gap: word that is not counted, and stays whole in raw text, see `TextPipeline.read`.
             is_gap: tells which other words are not counted.
         """

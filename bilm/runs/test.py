@@ -72,13 +72,14 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
     scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
+        n_files = None
         if raw:
             files = resources.enter_context(shards.input_files(patterns))
             sentences = _as_bytes(stored.steps.require(), files)
-            name = f"sentences of {shards.name_files(files)}"
+            n_files, name = len(files), f"sentences of {shards.name_files(files)}"
             patterns = (str(resources.enter_context(shards.spooled(sentences, name, name))),)
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
-        reporter.say(describe_corpus(text.counts))
+        reporter.say(describe_corpus(text.counts, n_files=n_files))
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")
         step = "" if stored.step is None else f", step {stored.step:,}"
@@ -100,10 +101,10 @@ def test(
     )
 
 
-def _as_bytes(pipeline: TextPipeline, files: Iterable[PathLike]) -> Iterator[bytes]:
+def _as_bytes(steps: TextPipeline, files: Iterable[PathLike]) -> Iterator[bytes]:
     """Yield the sentences of files of raw text, one a line."""
     for file in files:
-        for sentence in pipeline.read(raw_lines(file)):
+        for sentence in steps.read(raw_lines(file, steps)):
             yield f"{sentence}\n".encode()
 
 

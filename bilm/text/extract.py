@@ -1,6 +1,7 @@
-"""Files that hold text, and their text: plain, XML, HTML, JSON lines, CoNLL-U, wikis."""
+"""Files that hold text, and their text: plain, XML, HTML, JSON lines, tables, CoNLL-U, wikis."""
 
 import codecs
+import csv
 import enum
 import html
 import io
@@ -13,16 +14,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import foreign, messages
-from bilm.io.lines import Lines, TextFile, decompressed, lines_of, read_lines
+from bilm.io.lines import Lines, TextFile, decompressed, lines_of
 from bilm.io.shards import can_be_read_once, name_of
 from bilm.text import markup
 from bilm.text.doubts import are_rows, are_tokenised
-from bilm.text.pipeline import paragraphs
+from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Split, is_encoding
 
 _LOG = logging.getLogger(__name__)
@@ -61,12 +63,14 @@ class Kind(enum.StrEnum):
     XML = "other XML"
     HTML = "HTML"
     JSON_LINES = "JSON lines"
+    TABLE = "table"
     CONLLU = "CoNLL-U"
     WIKI = "wikiextractor"
 
 
 ROWS, TOKENISED = "rows of a table", "tokenised"
 """What plain text seems to be instead."""
+_REMEDIES = {ROWS: "give the text alone", TOKENISED: "leave out `raw` to keep the words"}
 
 _XML = (Kind.TEI, Kind.ALTO, Kind.PAGE, Kind.XML)
 _ROOTS = {  # elements
@@ -114,20 +118,29 @@ class Source:
         """The user's name of the file."""
         return name_of(self.path)
 
-    def pieces(self, split: Split, json_field: str) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of plain text.
+
+        Raises:
+            DataError: as `pieces`.
+        """
+        with _opened(self.path) as (_, content):
+            yield from _lines(content, self.name, self.encoding or "utf-8")
+
+    def pieces(self, split: Split, text_field: str) -> Iterator[str]:
         """Yield the text of the file: paragraphs, or lines if they are given sentences.
 
         Args:
             split: what a line of text is; a line of tokens for CoNLL-U.
-            json_field: key of the text in JSON lines.
+            text_field: key of the text in JSON lines, or the name of its column in a table.
 
         Raises:
             DataError: the file cannot be read or is malformed; names file and line.
         """
         with _opened(self.path) as (self._file, content):
-            yield from self._pieces(content, split, json_field)
+            yield from self._pieces(content, split, text_field)
 
-    def _pieces(self, content: BinaryIO, split: Split, json_field: str) -> Iterator[str]:
+    def _pieces(self, content: BinaryIO, split: Split, text_field: str) -> Iterator[str]:
         if self.kind in _XML:
             inline = set[str]()
             if self.kind is Kind.XML:
@@ -141,40 +154,42 @@ class Source:
         elif self.kind is Kind.CONLLU:
             yield from _conllu_sentences(lines, self.name)
         elif self.kind is Kind.JSON_LINES:
-            for text in _json_texts(lines, self.name, json_field):
+            for text in _json_texts(lines, self.name, text_field):
                 yield from filter(str.strip, text.splitlines())
         elif self.kind is Kind.WIKI:
             content_lines = (line for line in lines if not re.match(r"</?doc\b", line))
             yield from filter(str.strip, map(html.unescape, content_lines))
-        elif split is Split.SENTENCES:
-            yield from paragraphs(lines)
         else:
-            yield from filter(str.strip, lines)
+            cells = _cells(lines, self.name, text_field) if self.kind is Kind.TABLE else iter([lines])
+            for cell in cells:
+                yield from paragraphs(cell) if split is Split.SENTENCES else filter(str.strip, cell)
 
 
-def raw_lines(file: TextFile) -> Iterable[str]:
-    """Return the lines of a raw text of any kind, those of markup with blank lines between paragraphs.
+def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
+    """Return the lines of a raw text of any kind, with blank lines between paragraphs.
 
-    Warns once of a text that is tokenised; the lines of a file can be read again.
+    Warns once of a text that seems to be of another kind; the lines of a file can be read again.
 
     Args:
         file: a file that `recognise` knows; a pipe or an open file, which is read once, has plain text.
+        steps: say the encoding and the key of the text.
 
     Raises:
         DataError: as `recognise`; the file is CoNLL-U; or, during the iteration, as `Source.pieces`.
     """
     if not isinstance(file, str | os.PathLike) or can_be_read_once(file):
         return lines_of(file)
-    source = recognise(Path(file))
+    source = recognise(Path(file), steps.encoding, steps.field)
     if source.kind is Kind.CONLLU:
         raise DataError(
-            f"{source.name}: is CoNLL-U, whose words are given; make lines of it, and leave out `raw`"
+            f"{source.name}: is CoNLL-U, whose words are given; `bilm prepare` with `heldout` 0 makes lines "
+            "of it, to be read without `raw`"
         )
+    if source.seems is not None:
+        _LOG.warning("%s: most lines seem %s; %s", source.name, source.seems, _REMEDIES[source.seems])
     if source.kind is Kind.PLAIN:
-        if source.seems == TOKENISED:
-            _LOG.warning("%s: seems tokenised already; leave out `raw` to keep its words", source.name)
-        return Lines(partial(read_lines, file))
-    pieces = partial(source.pieces, Split.SENTENCES, "text")
+        return Lines(source.lines)
+    pieces = partial(source.pieces, Split.SENTENCES, steps.field)
     return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
 
 
@@ -189,12 +204,13 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
 # --- recognition --------------------------------------------------------------------------------------
 
 
-def recognise(path: Path, encoding: str | None = None) -> Source:
+def recognise(path: Path, encoding: str | None = None, text_field: str = "text") -> Source:
     """Recognise the kind of a file by its content.
 
     Args:
         path: the file, plain or compressed.
         encoding: encoding of its characters if they are not UTF-8; by default what the file declares.
+        text_field: key of the text in JSON lines, or the name of its column in a table.
 
     Raises:
         DataError: the file holds no text, or in a form that is not read; names it, with a remedy.
@@ -212,7 +228,7 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     elif encoding is not None:
         encoding = "utf-8" if _is_utf8(path, encoding) else _read_as(encoding)
     text = head.decode(encoding or "utf-8", "replace")
-    kind = _kind(text, name)
+    kind = _kind(text, name, text_field)
     declared = _DECLARED.search(text)
     named = _read_as(declared[1]) if declared and is_encoding(declared[1]) else None
     if kind in _XML and declared and not mark:  # which its parser reads
@@ -224,7 +240,8 @@ def recognise(path: Path, encoding: str | None = None) -> Source:
     seems = None
     if kind is Kind.PLAIN:
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
-        seems = ROWS if are_rows(lines) else TOKENISED if are_tokenised(lines) else None
+        is_table = re.search(r"\.[ct]sv\b", name, re.IGNORECASE) or are_rows(lines)
+        seems = ROWS if is_table else TOKENISED if are_tokenised(lines) else None
     return Source(path, kind, encoding, path.stat().st_size, seems)
 
 
@@ -254,7 +271,7 @@ _DECLARED = re.compile(
 )  # an encoding
 
 
-def _kind(head: str, name: str) -> Kind:
+def _kind(head: str, name: str, text_field: str) -> Kind:
     """Return the kind of a file from the beginning of its text.
 
     Raises:
@@ -286,6 +303,8 @@ def _kind(head: str, name: str) -> Kind:
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
         raise DataError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
+    if _delimiter(first, text_field) is not None:
+        return Kind.TABLE
     rows = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     return Kind.CONLLU if _CONLLU_ID.match(next(rows, "")) else Kind.PLAIN
 
@@ -316,12 +335,12 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             before = error.object[: error.start].decode(encoding, "ignore")
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
-        raise DataError(
-            f"{name}: {place}not {encoding.upper()}; `encoding` gives another one, such as latin-1"
-        ) from None
+        other = "mac-roman" if encoding in _OF_WINDOWS else "latin-1"
+        remedy = f"`encoding` of `bilm prepare` gives another one, such as {other}"
+        raise DataError(f"{name}: {place}not {encoding.upper()}; {remedy}") from None
 
 
-def _json_texts(lines: Iterable[str], name: str, json_field: str) -> Iterator[str]:
+def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -329,15 +348,41 @@ def _json_texts(lines: Iterable[str], name: str, json_field: str) -> Iterator[st
         place = f"{name}: line {number}"
         if not isinstance(values, dict):
             raise DataError(f"{place}: {line!r:.80} is not a JSON object")
-        if json_field not in values:
+        if key not in values:
             keys = ", ".join(values)
-            problem = f"no {json_field!r:.80} among the keys ({keys:.80})"
-            raise DataError(f"{place}: {problem}; `field` names the text")
-        text = values[json_field]
+            problem = f"no {key!r:.80} among the keys ({keys:.80})"
+            raise DataError(f"{place}: {problem}; `field` of `bilm prepare` names the text")
+        text = values[key]
         if not isinstance(text, str | None):
-            raise DataError(f"{place}: {json_field} is {text!r:.80}, expected a string")
+            raise DataError(f"{place}: {key} is {text!r:.80}, expected a string")
         is_escaped = {"id", "revid", "url", "title"} <= values.keys()  # by wikiextractor
         yield html.unescape(text or "") if is_escaped else text or ""
+
+
+def _delimiter(header: str, column: str) -> str | None:
+    """Return the delimiter of a table by its first line, if that names the column; None if it does not."""
+    for mark in ",;\t":
+        names = next(csv.reader([header.strip().partition("\r")[0]], delimiter=mark), [])
+        if len(names) > 1 and column in names:
+            return mark
+    return None
+
+
+def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[str]]:
+    """Yield the lines of each cell in a column of a table, whose first line names the columns."""
+    header = next(lines)
+    delimiter = _delimiter(header, column) or ","
+    csv.field_size_limit(_LONGEST_LINE)  # of the process
+    rows = csv.reader(chain([header], (f"{line}\n" for line in lines)), delimiter=delimiter, strict=True)
+    columns = next(rows)
+    try:
+        for row in filter(None, rows):
+            if len(row) != len(columns):
+                problem = f"{len(row)} cells, and the first line has {len(columns)}"
+                raise DataError(f"{name}: line {rows.line_num}: {problem}")
+            yield row[columns.index(column)].splitlines()
+    except csv.Error as error:
+        raise DataError(f"{name}: line {rows.line_num}: {error}") from None
 
 
 _CONLLU_ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?\t(?=(?:[^\t]*\t){8}[^\t]*$)")

@@ -20,7 +20,7 @@ from bilm.io.outputs import read_file
 from bilm.io.run_files import TEXT_FILE
 from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.abbreviations import join_at_abbreviations
-from bilm.text.settings import Split, language_problems
+from bilm.text.settings import Split, encoding_problems, language_problems
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,6 +78,8 @@ class TextPipeline:
         form: normal form of the text; None for the characters as they are.
         split: whether sentences, and words, are found or given.
         dehyphenate: whether words divided at line ends are joined.
+        encoding: encoding of the files that are not UTF-8.
+        field: key of the text in JSON lines, or the name of its column in a table.
         icu: version of ICU, whose rules and dictionaries change.
         version: version of the steps.
 
@@ -94,11 +96,13 @@ class TextPipeline:
     form: UnicodeForm | None = UnicodeForm.NFC
     split: Split = Split.SENTENCES
     dehyphenate: bool = False
+    encoding: str | None = dataclasses.field(default=None, compare=False)
+    field: str = dataclasses.field(default="text", compare=False)
     icu: str = icu_version
     version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
 
     def __post_init__(self) -> None:
-        if problems := language_problems(self.language):
+        if problems := [*language_problems(self.language), *encoding_problems(self.encoding)]:
             raise DataError.listing("invalid steps", problems)
 
     @classmethod

@@ -139,7 +139,8 @@ def prepare(
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
     Files are recognised by their content: plain text, TEI, ALTO, PAGE and other XML, HTML, JSON lines,
-    CoNLL-U and the output of wikiextractor. Memory does not grow with the text, except for the vocabulary.
+    tables, CoNLL-U and the output of wikiextractor. Memory does not grow with the text, except for the
+    vocabulary.
 
     Args:
         texts: files, directories with all below them, or globs; ``-`` for standard input.
@@ -169,9 +170,11 @@ def prepare(
             directory,
         ),
     ):
-        pipeline = TextPipeline(chosen.language, chosen.form, chosen.split, chosen.dehyphenate)
+        pipeline = TextPipeline(
+            chosen.language, chosen.form, chosen.split, chosen.dehyphenate, chosen.encoding, chosen.field
+        )
         report = Preparation(Path(out), chosen, pipeline, patterns)
-        sources = _recognised(files, {*patterns}, chosen.encoding, report)
+        sources = _recognised(files, {*patterns}, report)
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
         report.n_in_stretches = sum(source.kind in reading.divided_kinds for source in sources)
@@ -201,9 +204,7 @@ def prepare(
 # --- inputs -------------------------------------------------------------------------------------------
 
 
-def _recognised(
-    files: Sequence[Path], named: set[str], encoding: str | None, report: Preparation
-) -> list[Source]:
+def _recognised(files: Sequence[Path], named: set[str], report: Preparation) -> list[Source]:
     """Recognise all files; one that holds no text is refused if the user named it, otherwise skipped.
 
     Raises:
@@ -217,7 +218,7 @@ def _recognised(
                 raise DataError(
                     f"{name}: seems to describe the texts, by its name; give the file itself to read it"
                 )
-            sources.append(recognise(file, encoding))
+            sources.append(recognise(file, report.settings.encoding, report.settings.field))
         except DataError as error:
             if name in named or len(files) == 1:
                 raise
@@ -231,7 +232,7 @@ def _recognised(
 
 
 _REMEDIES = {
-    ROWS: "give the text alone, such as a column that is exported by itself",
+    ROWS: "`field` names the column with the text, as the first line does",
     TOKENISED: "`tokens` keeps lines and words as they are",
 }
 _HELDOUT_SHARD = -1

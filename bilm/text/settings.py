@@ -36,6 +36,13 @@ def is_encoding(name: str) -> bool:
     return True
 
 
+def encoding_problems(encoding: str | None) -> list[str]:
+    """Return the problem of the name of an encoding, if it has one."""
+    if encoding is None or is_encoding(encoding):
+        return []
+    return [f"encoding: {encoding!r:.80} is not an encoding that Python knows"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings of `prepare`.
@@ -50,7 +57,7 @@ class Settings:
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
     dehyphenate: bool = flag(False, "join words that are divided at the ends of lines")
     encoding: str | None = flag(None, "encoding of the files that are not UTF-8, such as latin-1")
-    field: str = flag("text", "key of the text in JSON lines")
+    field: str = flag("text", "key of the text in JSON lines, or the name of its column in a table")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
         0.02,
         "share of the text to hold out, of each kind of file: whole files, or stretches if no files fit",
@@ -68,15 +75,13 @@ class Settings:
         return Split.TOKENS if self.tokens else Split.LINES if self.keep_lines else Split.SENTENCES
 
     def __post_init__(self) -> None:
-        problems = language_problems(self.language)
+        problems = [*language_problems(self.language), *encoding_problems(self.encoding)]
         if self.keep_lines and self.tokens:
             problems.append("keep_lines: does not go with `tokens`, which are in lines already")
         if self.dehyphenate and self.split is not Split.SENTENCES:
             problems.append(
                 "dehyphenate: does not go with `keep_lines` or `tokens`, whose lines are sentences"
             )
-        if self.encoding is not None and not is_encoding(self.encoding):
-            problems.append(f"encoding: {self.encoding!r:.80} is no encoding that Python knows")
         if problems:
             raise ArgumentError.listing("invalid settings", problems)
 

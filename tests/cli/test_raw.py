@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import unicodedata
 import zipfile
 
@@ -163,7 +164,23 @@ def test_raw_text_has_paragraphs_and_may_be_piped(trained, tmp_path):
     assert printed("score", "--raw", f"/dev/fd/{reading}", "--model", trained) == expected
     os.close(reading)
     message = refuse("score", "--raw", tmp_path / "words.conllu", "--model", trained)
-    assert f"{tmp_path}/words.conllu: is CoNLL-U, whose words are given; make lines of it" in message
+    assert f"{tmp_path}/words.conllu: is CoNLL-U, whose words are given; `bilm prepare` with" in message
+
+
+def test_raw_text_is_read_as_the_corpus_was(trained, tmp_path):
+    (tmp_path / "lines.txt").write_text("Zwölf .\n")
+    expected = printed("score", tmp_path / "lines.txt", "--model", trained)
+    model = shutil.copytree(trained, tmp_path / "run")
+    steps = json.loads((model / "text.json").read_text())
+    write_json(model / "text.json", steps | {"encoding": "mac-roman", "field": "note"})
+    for name, text, encoding in (
+        ("mac.txt", "Zwölf.", "mac-roman"),
+        ("wide.txt", "Zwölf.", "utf-16"),
+        ("lines.json", '{"note": "Zwölf."}', "utf-8"),
+        ("table.csv", "id,note\n1,Zwölf.\n", "utf-8"),
+    ):
+        (tmp_path / name).write_bytes(text.encode(encoding))
+        assert printed("score", "--raw", tmp_path / name, "--model", model) == expected, name
 
 
 def test_raw_text_is_embedded_as_its_sentences(trained, texts):
@@ -267,8 +284,8 @@ def test_tokenised_text_is_told_once(command, trained, texts, tmp_path, caplog):
     _, tokenised = texts
     out = [tmp_path / "out.hdf5"] if command == "embed" else []
     run(command, "--raw", tokenised, *out, "--model", trained)
-    assert [message for message in caplog.messages if "seems tokenised already; leave out" in message] == [
-        f"{tokenised}: seems tokenised already; leave out `raw` to keep its words"
+    assert [message for message in caplog.messages if "seem tokenised" in message] == [
+        f"{tokenised}: most lines seem tokenised; leave out `raw` to keep the words"
     ]
 
 

@@ -183,7 +183,23 @@ SAMPLES = {
         {"t": "The\tDT\n.\tSENT\n"},
         [],
         ["The DT .", "SENT"],
-        ["t: most lines seem rows of a table; give the text alone"],
+        ["t: most lines seem rows of a table; --field names the column with the text"],
+    ),
+    "A column of a table": (
+        {
+            "a.csv": 'id,note,"by"\r\n1,"It rose, they said.\r\n""So""\r\n\r\nThe\r\nend.",A\r\n\r\n2,,B\r\n',
+            "b.tsv": "note\tid\nIt is.\t3\n",
+            "c": "One, note, two.\n",
+        },
+        ["--field", "note", "--heldout", "0"],
+        ["It rose , they said .", '" So "', "The end .", "It is .", "One , note , two ."],
+        ["table: 2 files"],
+    ),
+    "Table by its name": (
+        {"a.csv": "id,note\n"},
+        [],
+        ["id , note"],
+        ["a.csv: most lines seem rows of a table"],
     ),
     "Rows of a table with commas": (
         {"t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5, "u": "One, two, three.\n\n" * 4},
@@ -539,8 +555,14 @@ def test_markup_is_no_training_text(tmp_path):
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
 BOMB = f'<!DOCTYPE TEI [<!ENTITY a0 "a">{ENTITIES}]><TEI><text>&a8;</text></TEI>'
 REFUSED = {
-    "line 3: byte 0xe9 is not UTF-8; --encoding gives": ({"t": b"a\rb\r\n\xe9\n"}, []),
-    "line 1: byte 0x81 is not CP1252; --encoding gives": ({"t": b"\x81"}, ["--encoding", "latin-1"]),
+    "line 3: byte 0xe9 is not UTF-8; --encoding of `bilm prepare` gives another one, such as latin-1": (
+        {"t": b"a\rb\r\n\xe9\n"},
+        [],
+    ),
+    "line 1: byte 0x81 is not CP1252; --encoding of `bilm prepare` gives another one, such as mac-": (
+        {"t": b"\x81"},
+        ["--encoding", "latin-1"],
+    ),
     "t: line 3: the XML is malformed": ({"t": "<TEI>\n<text>\n</TEI>"}, []),
     "t: line 1: the XML is malformed (limit on input amplification": ({"t": BOMB}, []),
     "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
@@ -549,7 +571,9 @@ REFUSED = {
     "t: is METS, a list of the files": ({"t": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>"}, []),
     "t: is FoLiA; `folia2txt`": ({"t": "<FoLiA xmlns='f'><t>x</t></FoLiA>"}, []),
     "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
-    "t: line 1: no 'text' among the keys (body); --field names": ({"t": '{"body": ""}'}, []),
+    "a.csv: line 3: 3 cells, and the first line has 2": ({"a.csv": "id,text\n1,a\n1,a,b\n"}, []),
+    "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
+    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare` names": ({"t": '{"body": ""}'}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
     "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
     "t: is JSON, but not an object a line; `jq": ({"t": '{\n"text": ""}'}, []),
@@ -579,7 +603,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
         (["--tokens", "--dehyphenate"], "--dehyphenate: does not go with --keep-lines or --tokens"),
         (["--language", "English!"], "--language: 'English!' is not the code of a language"),
         (["--language", "greek"], "--language: 'greek' is not the code of a language, such as en"),
-        (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is no encoding that Python knows"),
+        (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is not an encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
         (["--form", "NFX"], "'NFX' is not one of NFC, NFD, NFKC, none"),
         (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),

@@ -163,7 +163,7 @@ def embed(
         return
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
-    named = [(text, flags.input_lines(text, raw)) for text in texts]
+    given = [flags.input_text(text) for text in texts]
     content: dict[str, Any] = {"form": vectors, "words": words}
     write: Callable[..., EmbeddingReport]
     if form == "parquet":
@@ -195,6 +195,7 @@ def embed(
     stored = model.open()
     embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
     read = ModelText(stored, raw, embedder.vocabulary)
+    named = [(name, read.opened(text)) for name, text in zip(texts, given, strict=True)]
     sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
     n_tokens = None
     if not any(map(shards.can_be_read_once, texts)):  # twice, so that a warning comes before the work

@@ -120,7 +120,7 @@ def score(
     flags.check_texts(ray, sentences)
     if ray is not None and (precision != "float32" or raw):
         raise click.UsageError(f"--ray does not go with {'--raw' if raw else f'--precision {precision}'}")
-    lines = flags.input_lines(sentences, raw) if ray is None else iter(())
+    lines = flags.input_text(sentences) if ray is None else iter(())
     process.import_tensorflow()
     scores: Iterator[tuple[int, SentenceScore]]
     text = None
@@ -237,7 +237,7 @@ def predict(
         raise click.UsageError("--patterns are words of tokenised text; leave out --raw")
     if form == "text" and gap is None and not patterns:
         raise click.UsageError("--format text fills gaps; give --gap or --patterns")
-    lines = flags.input_lines(sentences, raw)
+    lines = flags.input_text(sentences)
     chosen = None if words is None else read_words(words)
     choices = None if candidates is None else read_words(candidates)
     process.import_tensorflow()

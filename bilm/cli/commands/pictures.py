@@ -79,7 +79,7 @@ def neighbours(
     Each output line has the cosine similarity, the sentence number from 0, and the word in its context. With
     --raw, CORPUS and SENTENCE are raw text.
     """
-    lines = flags.input_lines(corpus, raw)
+    lines = flags.input_text(corpus)
     from bilm.analysis import pictures
 
     if plot is not None:
