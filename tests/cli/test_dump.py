@@ -141,7 +141,7 @@ def test_both_files_are_replaced_or_neither(trained, tmp_path, monkeypatch, name
 
 # --- what other programs cannot read ------------------------------------------------------------------
 
-READABLE = small_options(char_cnn={"max_characters_per_token": 50})
+READABLE = small_options(char_cnn={"max_characters_per_token": 50}, lstm={"n_layers": 8})
 CHANGES = [  # in the order of the page
     {"lstm.dim": 4},
     {"lstm.projection_dim": 8, "lstm.dim": 9},

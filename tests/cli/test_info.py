@@ -50,7 +50,8 @@ def test_info_reads_records(run_copy, monkeypatch):
     call = call_line(step=1, seed=8, command="bilm restart \udcff")
     write_lines(run_copy / "calls.jsonl", call_line(), call)
     for file in list(run_copy.glob("model.ckpt-2.*")):
-        shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", "ckpt-1"))
+        for other in ("ckpt-1", "ckpt-10"):
+            shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", other))
     output = run("info", "--model", run_copy)
     assert "trained: to step 2; in the last command 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
@@ -60,7 +61,7 @@ def test_info_reads_records(run_copy, monkeypatch):
     assert re.search(r"^vocabulary: \d+ words, vocab.txt$", output, re.MULTILINE)
     found = as_json(run_copy)
     marks = [(one["step"], one["is_newest"], one["is_best"]) for one in found["checkpoints"]]
-    assert marks == [(1, False, True), (2, True, False)]
+    assert marks == [(1, False, True), (2, True, False), (10, False, False)]
     data = [size for name, size in found["files"].items() if name.startswith("model.ckpt-1.")]
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
 
@@ -103,7 +104,10 @@ def test_wrong_options_are_told(weights, tmp_path):
     assert f"  {file}: not JSON" in run("info", weights)
 
 
-def test_other_files_are_refused(tmp_path):
+def test_other_files_are_refused(weights, tmp_path):
+    with h5py.File(weights, "a") as file:
+        file["extra"] = np.zeros(3, "f4")
+    assert "unexpected: 'extra' (3,)" in refuse("info", weights)
     assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)

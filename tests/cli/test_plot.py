@@ -50,6 +50,8 @@ def test_page_is_written(noted, tmp_path):
         *(("one, step 90, best heldout perplexity 200.00<br>at step 40", kind) for kind in (*kinds, "")),
         *(("&lt;u&gt;x, step 20", kind) for kind in ("training", "")),
     ]
+    perplexities = [trace["y"] for (_, kind), trace in curves.items() if kind in kinds[1:]]
+    assert perplexities == [[240.1] * 2, [200.0, 210.0], [200.0, None]]
     panels = [figure["layout"][f"yaxis{number}"]["title"]["text"] for number in ("", 2, 3, 4)]
     assert panels == ["perplexity", "learning<br>rate", "gradient<br>norm", "tokens per<br>second"]
     assert len(figure["data"]) == 4 * (7 + 4)
@@ -115,8 +117,11 @@ def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
 def test_tokens_add_up_over_calls(tmp_path):
     lines = [train_line(step, tokens=100 * step, epoch=step / 2) for step in (1, 2)]
     lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(4, tokens=190, epoch=0.5)]
-    directory = record(tmp_path / "one", *lines)
-    for x, train, heldout in (("tokens", [100, 200, 290], [390]), ("epoch", [0.5, 1.0, 1.25], [1.5])):
+    directory = record(tmp_path / "one", *lines, train_line(5, tokens=10, epoch=0.125))
+    for x, train, heldout in (
+        ("tokens", [100, 200, 290, 400], [390]),
+        ("epoch", [0.5, 1.0, 1.25, 1.625], [1.5]),
+    ):
         picture = curves_picture(load_curves([directory]), x)
         curves = {series.name: series for series in picture.views[picture.chosen].series}
         assert curves["training, sampled softmax"].xs == train

@@ -161,6 +161,9 @@ def refused(tmp_path, smallest_file):
         ),
         pytest.param(("--set", "recipe=auto"), "give the argument --recipe instead", 2, id="recipe"),
         pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
+        pytest.param(
+            ("--n-train-tokens", "9999999", "--batch-size", "99999"), "is less than one batch", 1, id="text"
+        ),
     ],
 )
 def test_contradictory_flags_are_refused(refused, flags, message, status):

@@ -14,7 +14,7 @@ from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import load_vocabulary
-from tests.helpers import GOLDEN, VARIANTS, printed, refuse, run
+from tests.helpers import GOLDEN, VARIANTS, VOCAB, printed, refuse, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -64,6 +64,21 @@ def score(variant, path, *flags):
     folder = GOLDEN / variant
     files = ("--save-dir", folder / "final", "--vocab-file", folder / "vocab.txt")
     return printed("score", path, *files, *flags).splitlines()
+
+
+def test_dump_of_tied_rows_scores_as_its_run(tmp_path):
+    folder, weights = GOLDEN / "word-shared", tmp_path / "w.hdf5"
+    run("dump-weights", "--save-dir", folder / "final", "--outfile", weights, "--with-softmax")
+    flags = ("score", folder / "heldout.txt", "--vocab-file", folder / "vocab.txt", "--model")
+    assert printed(*flags, weights) == printed(*flags, folder / "final")
+
+
+def test_other_words_than_those_of_the_model_are_refused(trained, tmp_path):
+    """As many as the model has."""
+    words = VOCAB.read_text().split()
+    (tmp_path / "vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
+    files = ("--model", trained, "--vocab-file", tmp_path / "vocab.txt")
+    assert "the vocabulary is not the run's" in refuse("score", VOCAB, *files)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

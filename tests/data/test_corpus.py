@@ -110,6 +110,18 @@ def test_shared_sentences_are_counted(tmp_path):
     counts = corpus.count_corpus([text, text], WORDS, heldout)
     assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
     assert corpus.count_corpus([text], WORDS).n_shared == 0
+    vocabulary = Vocabulary.from_words(COMPOSED.words)
+    vocabulary.unicode_form = "NFC"
+    forms = [write(tmp_path / f"form-{k}", word) for k, word in enumerate(("e\u0301t", "\u00e9t"))]
+    assert [corpus.count_corpus([text], vocabulary, forms[:1]).n_shared for text in forms] == [1, 1]
+
+
+def test_text_is_read_in_the_order_of_bilm_tf(tmp_path):
+    files = [write(tmp_path / name, text) for name, text in (("1", "a\n\nb\n"), ("2", "c\n"))]
+    text = corpus.Text(WORDS, corpus.count_corpus(files, WORDS))
+    for compat, expected in ((False, [["a"], ["b"], ["c"]]), (True, [["c"], ["a"], [], ["b"]])):
+        (block,) = text.sentences(compat=compat)
+        assert [block.words(k, WORDS) for k in range(len(block))] == expected
 
 
 @pytest.mark.parametrize("block", [3, 1 << 20])

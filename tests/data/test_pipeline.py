@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
-from bilm.data.pipeline import compact, pack_windows
+from bilm.data.pipeline import batch_lines, compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import lines as text
@@ -161,6 +161,13 @@ def test_words_are_in_the_narrowest_bucket(words, filter_width):
             assert narrower < needed <= part.shape[1]
 
 
+def test_half_of_a_character_is_shown_as_damaged():
+    vocab = UnicodeCharsVocabulary.from_words(MARKS, 5)  # three bytes between the word marks
+    block = Block(encode_sentences(["éé a"], vocab), Place())
+    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=3, bidirectional=False)
+    assert batch_lines(compact(window, vocab, character_cnn(vocab, 1)), vocab) == ["<S> é\ufffd a"]
+
+
 def test_replicas_divide_a_window(tmp_path):
     path = write(tmp_path / "text", "a b c a\nb dd\nc c\na b dd ee\n")
     options = {"unroll_steps": 3, "bidirectional": True, "max_filter_width": 2, "seed": 5}
@@ -294,10 +301,12 @@ def test_golden_batches_of_the_reference_classes(variant):
     assert seen == set(expected.files)
 
 
-def test_reference_dataset_in_test_mode(tmp_path):
+def test_reference_dataset_in_test_mode(tmp_path, monkeypatch):
     write(tmp_path / "1", "a b\n")
     write(tmp_path / "2", "c\n\n")
-    dataset = LMDataset(str(tmp_path / "*"), WORDS, test=True)
+    monkeypatch.chdir(tmp_path)
+    dataset = LMDataset("*", WORDS, test=True)
+    monkeypatch.chdir("/")
     sentences = [ids.tolist() for ids, _ in dataset.get_sentence()]
     assert sentences == [[0, 5, 1], [0, 1], [0, 3, 4, 1]], "the last shard comes first"
     assert list(dataset.iter_batches(1, 1)) == []

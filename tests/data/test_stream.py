@@ -82,6 +82,7 @@ def test_shuffle_is_a_seeded_permutation(tmp_path, shuffle_buffer):
     assert twice == stream(files, 80, shuffle_buffer=shuffle_buffer)
     assert twice != stream(files, 80, shuffle_buffer=shuffle_buffer, seed=1)
     assert twice[:40] == stream(files, None, shuffle_buffer=shuffle_buffer, endless=False)
+    assert twice[1:] == stream(files, 79, shuffle_buffer=shuffle_buffer, start=Place(taken=1, sentence=1))
     shard_of_first_ten = {lines.index(line) % 4 for line in twice[:10]}
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
 

@@ -68,6 +68,11 @@ def test_embedder_takes_iterables(embedder, expected):
             list(call([["a"], ["b", 3]]))
 
 
+def test_full_cache_of_words_is_emptied(embedder, files, expected):
+    small = ElmoEmbedder(*files, cuda_device=-1, max_cached_words=4)
+    assert_equal([vectors for words in SENTENCES for vectors in small.embed_batch([words])], expected)
+
+
 def test_batch_to_embeddings_pads(embedder, expected):
     embeddings, mask = embedder.batch_to_embeddings(SENTENCES)
     assert embeddings.shape == (4, embedder.n_layers, 3, embedder.get_output_dim())
@@ -173,10 +178,12 @@ def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
             call()
 
 
-def test_copies_give_equal_vectors(embedder, expected, stateful):
+def test_copies_give_equal_vectors(embedder, expected, stateful, word_files):
     again = pickle.loads(pickle.dumps(embedder))
     assert_equal(again.embed_batch(SENTENCES), expected)
     assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
+    rounded = ElmoEmbedder(*word_files, precision="bfloat16")
+    assert copy.deepcopy(rounded).fingerprint == rounded.fingerprint
     stateful.embed_batch(SENTENCES[:2])
     again = copy.deepcopy(stateful)  # which goes on from the same state
     assert_equal(again.embed_batch(SENTENCES[2:]), stateful.embed_batch(SENTENCES[2:]))
@@ -265,7 +272,7 @@ def test_windows_give_equal_vectors(word_files):
     words = VOCAB.read_text().split()[3:]
     sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
     embedders = [ElmoEmbedder(*word_files, cuda_device=-1, batch_tokens=n) for n in (16384, 100)]
-    for form in (ALL_LAYERS, VectorForm("average", "float16")):
+    for form in (ALL_LAYERS, VectorForm("average", "float16"), VectorForm("top", "float16", "mean")):
         whole, in_windows = (embedder.embed_chunk(sentences, form) for embedder in embedders)
         for found, wanted in zip(in_windows, whole, strict=True):
             assert found.dtype == form.dtype and found.flags.c_contiguous

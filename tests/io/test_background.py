@@ -1,11 +1,12 @@
 import gc
 import itertools
+import signal
 import threading
 
 import pytest
 
 from bilm.errors import DataError
-from bilm.io.background import map_in_order, prefetch
+from bilm.io.background import map_in_order, map_in_processes, prefetch
 
 
 def failing():
@@ -55,6 +56,10 @@ def test_map_keeps_the_order():
     assert list(map_in_order(second_first, range(20), 3)) == list(range(20))
     thread = threading.current_thread
     assert list(map_in_order(lambda _: thread(), range(2), 1)) == [thread()] * 2
+
+
+def test_processes_leave_the_keyboard_to_their_parent():
+    assert list(map_in_processes(signal.getsignal, [signal.SIGINT], 1)) == [signal.SIG_IGN]
 
 
 @pytest.mark.parametrize("n_at_once", [1, 2])

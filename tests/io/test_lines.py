@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import os
 import resource
@@ -212,14 +213,15 @@ def test_replaced_file_is_refused(tmp_path, text, problem):
 
 
 def test_growing_file_is_refused(tmp_path):
-    path = write(tmp_path / "text", "a\n" * (1 << 20))
+    """At the next block, not only at its end."""
+    path = write(tmp_path / "text", "a\n" * (1 << 21))
     (shard,) = counted(path)
     lines = read_lines(shard)
     next(lines)
     with path.open("a") as file:
         file.write("b\n")
-    with pytest.raises(DataError, match="2,097,152 bytes before, 2,097,154 now"):
-        list(lines)
+    with pytest.raises(DataError, match="4,194,304 bytes before, 4,194,306 now"):
+        list(itertools.islice(lines, 1 << 20))
     path.unlink()
     with pytest.raises(DataError, match="text: No such file"):
         list(read_lines(shard))

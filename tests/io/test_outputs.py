@@ -14,6 +14,7 @@ import pytest
 
 from bilm.cli.process import StopRequests
 from bilm.errors import DataError
+from bilm.io import atomic
 from bilm.io.atomic import FileLock, HeldError, writing
 from bilm.io.outputs import FILE, Kind, check_output
 from bilm.models.saved_model import check_saved_model
@@ -198,6 +199,14 @@ def test_file_is_written_atomically(tmp_path):
         temporary.write_text("half")
         raise KeyboardInterrupt
     assert snapshot(tmp_path) == {"file": b"new"}
+
+
+def test_outputs_are_on_the_disk_before_they_have_their_names(tmp_path, monkeypatch):
+    synced = []
+    there = lambda: (tmp_path / "out").exists()  # noqa: E731
+    monkeypatch.setattr(atomic, "sync", lambda path: synced.append((path.name, there())))
+    write_directory(tmp_path / "out")
+    assert synced == [("file", False), ("new", False), (tmp_path.name, True)]
 
 
 def test_symlink_keeps_its_target(tmp_path):
@@ -474,6 +483,27 @@ def test_replaced_lock_file_is_kept(tmp_path):
         (tmp_path / "lock").unlink()
         (tmp_path / "lock").write_text("another's")
     assert (tmp_path / "lock").read_text() == "another's"
+
+
+def test_lock_that_was_just_released_is_made_again(tmp_path, monkeypatch):
+    """Between the opening of the file and its lock, the holder removed it."""
+    path, flock = tmp_path / "lock", fcntl.flock
+
+    def remove_first(handle, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.unlink()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with FileLock(path), pytest.raises(HeldError):
+        FileLock(path)
+
+
+def test_linked_lock_file_is_refused(tmp_path, text):
+    (tmp_path / "lock").symlink_to(text)
+    with pytest.raises(OSError, match="symbolic links"):
+        FileLock(tmp_path / "lock")
+    assert text.read_text() == "mine"
 
 
 def test_missing_locks_are_reported(tmp_path, monkeypatch):

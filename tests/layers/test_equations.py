@@ -207,7 +207,8 @@ def test_rows_end_at_own_length(n_at_once, loop, monkeypatch):
 
 
 @each_loop
-def test_rows_restart_where_told(loop):
+def test_rows_restart_where_told(loop, monkeypatch):
+    monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", 2 * BATCH)
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)
     begins = np.zeros((STEPS, BATCH), bool)
     begins[0, 1] = begins[3, 1] = begins[2, 2] = True

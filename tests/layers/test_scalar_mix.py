@@ -52,6 +52,8 @@ def test_layer_norm_leaves_padding_out():
     other = np.where(mask[:, None, :, None], layers, 1e3)
     again = weight_layers("mix", {"lm_embeddings": other, "mask": mask}, do_layer_norm=True)["weighted_op"]
     np.testing.assert_allclose(again.numpy()[mask == 1], mixed.numpy()[mask == 1], atol=1e-5)
+    nothing = {"lm_embeddings": layers, "mask": np.zeros_like(mask)}
+    assert np.isfinite(weight_layers("mix", nothing, do_layer_norm=True)["weighted_op"]).all()
 
 
 def test_scalar_mix_takes_initial_weights():

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, batch_lines, training_batches
 from bilm.data.stream import Order
+from bilm.models import encoder
 from bilm.models.encoder import Encoder, drop
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
@@ -137,6 +138,14 @@ class TestDropout:
         options = dataclasses.replace(CHARACTERS, dropout=0.0, word_dropout=0.9)
         assert not np.array_equal(self.outputs(options, 1), self.outputs(options, None))
 
+    def test_every_place_has_its_own_mask(self, batch, monkeypatch):
+        places = []
+        record = lambda values, rate, seed, place, shape: places.append(place) or values  # noqa: E731
+        monkeypatch.setattr(encoder, "drop", record)
+        model = LanguageModel(CHARACTERS)
+        model.losses(batch(CHARACTERS), model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+        assert len(set(places)) == len(places) == 2 * 4  # words, two layers, and the output
+
     def test_penalties_of_activations(self, batch):
         options = dataclasses.replace(REGULARIZED, dropout=0.5, variational_dropout=True)
         model, inputs = LanguageModel(options), batch(options)
@@ -163,9 +172,14 @@ class TestDropout:
         types = dict(zip(words, inputs.token_types[0].T.ravel().tolist(), strict=True))
         pairs = [(vectors[k], rows[word]) for word, k in types.items() if word in rows]
         distances = [1 - x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
-        found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+        with tf.GradientTape() as tape:
+            found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
+        assert tape.gradient(found.penalty, model.softmax.kernel.value) is None, "the rows stay"
         assert 0 < len(distances) < len(vectors)
         assert float(found.penalty) == pytest.approx(2 * np.mean(distances), rel=1e-5)
+        seed = {"dropout_seed": tf.constant([1, 2])}
+        half = model.losses(inputs, model.zero_states(2), **seed, tying_share=0.5).penalty
+        assert float(half) == pytest.approx(np.mean(distances), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
 

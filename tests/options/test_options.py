@@ -286,8 +286,9 @@ def test_toml_round_trip(values):
 
 
 def test_dump_options_are_bidirectional(tmp_path):
-    for changes, bidirectional in (({}, False), ({"char_cnn": {"n_characters": 262}}, True)):
-        values = small_options(bidirectional=None, **changes)
+    of_run = small_options(bidirectional=None)
+    of_dump = small_options(bidirectional=None, char_cnn={"n_characters": 262})
+    for values, bidirectional in ((of_run, False), (of_dump, True), ({"lstm": of_run["lstm"]}, True)):
         assert load_options(write_json(tmp_path / "any.json", values)).bidirectional is bidirectional
     for bidirectional in (True, False):
         options = Options.from_json(small_options(bidirectional=bidirectional))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import CheckpointError, WeightsError
+from bilm.io import atomic
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options, load_options
@@ -276,15 +277,18 @@ def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_c
 
 
 def test_write_checkpoint_places_data_before_index(tmp_path, monkeypatch):
-    placed, replace = [], os.replace
+    """Each is on the disk before it has its name."""
+    done, replace = [], os.replace
 
     def place(source, target):
-        placed.append(Path(target).suffix)
+        done.append(("place", Path(target).suffix))
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", place)
+    monkeypatch.setattr(atomic, "sync", lambda path: done.append(("sync", path.suffix or path.name)))
     write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
-    assert placed == [".data-00000-of-00001", ".index"]
+    files = [(what, file) for file in (".data-00000-of-00001", ".index") for what in ("sync", "place")]
+    assert done == [*files, ("sync", tmp_path.name)]
 
 
 # --- damaged and foreign checkpoints --------------------------------------------------------------
@@ -312,12 +316,15 @@ def test_damaged_array_fails_when_read(prefix):
     checkpoint.check(NAMES)
     with pytest.raises(CheckpointError, match=f"^{prefix}: damaged, .*Checksum does not match.*$"):
         checkpoint.verify()
+    os.truncate(path, 1000)
+    with pytest.raises(CheckpointError, match=f"^{prefix}: damaged, .*, its data files have 1,000$"):
+        CheckpointFile(prefix)
 
 
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float64])
-def test_weights_are_converted_from_other_floats(tmp_path, dtype):
-    checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(2, dtype))))
-    np.testing.assert_array_equal(checkpoint.read(NAMES)["softmax/b"], np.float32([2] * 73))
+@pytest.mark.parametrize(("dtype", "value"), [(tf.bfloat16, 2), (tf.float64, 2), (tf.float64, 1e30)])
+def test_weights_are_converted_from_other_floats(tmp_path, dtype, value):
+    checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(value, dtype))))
+    np.testing.assert_array_equal(checkpoint.read(NAMES)["softmax/b"], np.float32([value] * 73))
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e39])
@@ -426,6 +433,9 @@ def test_new_word_starts_at_mean_of_its_frequency():
     np.testing.assert_allclose(found[5], rows[3 : 3 + 16].mean(axis=0))
     np.testing.assert_allclose(found[3], rows[3 + 32 :].mean(axis=0))
     np.testing.assert_array_equal(found[4], rows[10])
+    longer = [*SPECIAL_TOKENS, *(f"new{i}" for i in range(101))]  # whose last word is rarer than any old one
+    found = remapping(old, longer).weights({"softmax/W": rows.astype(np.float32)})["softmax/W"]
+    np.testing.assert_allclose(found[-1], rows[3 + 32 :].mean(axis=0))
 
 
 def test_biases_move_along_line_of_ranks():
