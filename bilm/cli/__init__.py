@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bilm import __version__
-from bilm.cli.group import LazyGroup, wrapped
+from bilm.cli.group import LazyGroup, with_flags, wrapped
 from bilm.io.messages import message_lines
 
 
@@ -71,4 +71,4 @@ class _Formatter(logging.Formatter):
     """Escapes, shortens and wraps, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return wrapped(message_lines(super().format(record)), sys.stderr)
+        return wrapped(message_lines(with_flags(super().format(record))), sys.stderr)

@@ -72,6 +72,7 @@ def import_backend(name: str) -> None:
             f"{LIBRARIES[name]} is not installed; in a clone of bilm, run pip install '.[{name}]'"
         )
     os.environ["KERAS_BACKEND"] = name
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it reads the checkpoints of runs
     if name == "jax":  # which multiplies in TF32 on GPUs
         os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
     importlib.import_module("bilm.backend.keras_backend")

@@ -191,6 +191,9 @@ class RunDirectory:
             raise OptionsError(f"checkpoint {which!r:.80}: {expected}")
 
         def find() -> CheckpointFile:
+            if is_step and int(which) not in (steps := self.index.steps()):
+                there = f"those of the steps {', '.join(map(str, steps))}" if steps else "none"
+                raise CheckpointError(f"{named}: no such checkpoint; there are {there}")
             if which != "best":
                 return self._checked(named, weights)
             best = state.best_step(self._newest_whole(None))

@@ -161,9 +161,9 @@ def _training(stored: StoredModel) -> str:
     file = stored.path / CALLS_FILE
     if stored.step is None or not file.is_file():
         return "The commands of its training are not recorded."
+    calls = [call for call in read_calls(file) if call.step < stored.step]
     commands = [
-        printable(f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{call.command}")
-        for call in read_calls(file)
-        if call.step < stored.step
+        printable(f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{call.command}") for call in calls
     ]
-    return "Its commands, the first one first:\n\n" + textwrap.indent("\n".join(commands), "    ")
+    before = f", after {calls[0].step:,} steps of another run" if calls and calls[0].step else ""
+    return f"Its commands, the first one first{before}:\n\n" + textwrap.indent("\n".join(commands), "    ")

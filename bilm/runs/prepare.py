@@ -214,8 +214,8 @@ def _read_texts(
     if request.settings.heldout_prefix:  # the shorter text first: its mistakes show sooner
         heldout = read("heldout_prefix", "heldout")
     text = read("train_prefix", "corpus", heldout)
-    keeps_vocabulary = request.kind == "restart" and "remap_vocab" not in request.arguments
-    if keeps_vocabulary and text.counts.oov_rate > MOST_UNKNOWN:
+    keeps_vocabulary = request.kind == "restart" and "vocab_file" not in request.arguments
+    if keeps_vocabulary and ("corpus" in request.arguments or text.counts.oov_rate > MOST_UNKNOWN):
         reporter.say("vocabulary: the model's; `remap_vocab` takes that of the text")
     if heldout and (share := text.counts.n_shared / heldout.counts.n_words) >= _LEAST_SHARED:
         reporter.warn(
@@ -266,6 +266,8 @@ def _plan(
     )
     if reason:
         reporter.say(reason)
+    elif request.kind == "restart":
+        reporter.say(f"optimizer: {options.optimizer.value}, learning rate {options.step_size:g}")
     seed = settings.seed if settings.seed is not None or begun is None else begun.seed
     if seed is None:
         if worker.n_workers > 1:

@@ -14,6 +14,7 @@ _LONG_LINE = 500  # words
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
 _FEWEST_ROWS = 5
 _STOP, _STOP_APART = re.compile(r"[.,](\s|$)"), re.compile(r"\s[.,](\s|$)")
+_MISREAD = re.compile("Ã ?[©¨³¶¼¤±§]|â ?€")  # of é è ó ö ü ä ñ ç, and of quotation marks and dashes
 _TAG = re.compile(r"< ?/ ?(?!S\b)\w+ ?>")  # that closes an element
 
 
@@ -73,6 +74,8 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
             f"{n_attached / len(words):.0%} of the words end with punctuation; tokenise the text, as `bilm "
             "prepare` does, so that a comma is a word"
         )
+    if sum(_MISREAD.search(line) is not None for line in lines) > 0.001 * len(lines):
+        yield "the text has letters such as Ã© for é: UTF-8 that was read in another encoding"
     if sum(_TAG.search(line) is not None for line in lines) > 0.05 * len(lines):
         yield "the text has tags of markup, such as </p>; leave them out"
     if invisible := invisible_in("\n".join(lines)):

@@ -47,7 +47,9 @@ _INLINE = _names(
 )
 _RULES = {
     "TEI": _Rules(
-        _names("teiHeader facsimile sourceDoc standOff front back note noteGrp fw figDesc del surplus wit"),
+        _names(
+            "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap figDesc del surplus wit"
+        ),
         _names(
             "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
             "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
@@ -109,6 +111,7 @@ class _Blocks:
             self._skipped = ""
         if label := self._left_out_as(name, attributes):
             self.left_out[label] += 1
+            self.text(" " * (name in self._rules.words))
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
             if attributes.get("break") == "no":  # the word goes on, without its hyphen

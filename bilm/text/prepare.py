@@ -303,14 +303,27 @@ class _Reading:
             yield last if has_heldout else (_HELDOUT_SHARD, *last[1:])
 
     def _pieces(self) -> Iterator[tuple[Source, list[str]]]:
-        """Yield consecutive pieces of each file, together as long as a stretch."""
+        """Yield consecutive pieces of each file, together as long as a stretch.
+
+        Raises:
+            DataError: files cannot be read; names them all.
+        """
+        problems: list[DataError] = []
         longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
         for source in self._sources:
             self._current = source
-            for pieces in in_groups(source.pieces(self._split, self._field), len, longest):
-                yield source, pieces
+            try:
+                for pieces in in_groups(source.pieces(self._split, self._field), len, longest):
+                    if not problems:
+                        yield source, pieces
+            except DataError as error:
+                problems.append(error)
             self._current = None
             self._n_done += source.n_bytes
+        if len(problems) > 1:
+            raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
+        for problem in problems:
+            raise problem
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:

@@ -312,7 +312,8 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
         shutil.copy(CHAR / other, tmp_path)
     before = snapshot(tmp_path)
     model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
-    command = ("embed", text, tmp_path / name, *model, "--vocab-file", tmp_path / "vocab.txt", "--overwrite")
+    model = (*model, "--vocab-file", tmp_path / "vocab.txt")
+    command = ("embed", text, tmp_path / name, *model, "--format", "hdf5", "--overwrite")
     assert refuse(*command) == f"{tmp_path / name}: it is an input and would be lost; give another name"
     assert snapshot(tmp_path) == before
 

@@ -47,7 +47,7 @@ def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers):
     *_, missing, said = run("embed", text, out, "--words", words, *MODEL, *flags).splitlines()
     assert missing == f"{words}: no vectors of ../unseen"
     # The words of three sentences are computed.
-    assert said.startswith(f"5 lines -> {out}: 3 words with 6 occurrences; 10 words computed in ")
+    assert said.startswith(f"5 lines -> {out}: 3 word types, 6 occurrences; 10 words computed in ")
     found, vectors = np.load(out), expected(text, tmp_path, layers)
     assert [name for name in found.files if " " not in name] == [*PLACES]
     for word, places in PLACES.items():
@@ -86,7 +86,7 @@ def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder):
     text, words = files
     for name, *flags in (("chosen.vec", "--words", words), ("all.vec",), ("twice.vec", "--min-count", 2)):
         said = run("embed", text, tmp_path / name, *MODEL, *flags).splitlines()[-1]
-    assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 words with 7 occurrences; 12 words computed" in said
+    assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 word types, 7 occurrences; 12 words computed" in said
     chosen, everything, twice = (
         read_word2vec(tmp_path / f"{name}.vec") for name in ("chosen", "all", "twice")
     )
@@ -122,7 +122,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     ("out", "flags", "message"),
     [
         ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5, the form of /"),
-        ("out.npz", (), "--format npz has the vectors of chosen words; give --words"),
+        ("out.npz", (), "npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
         ("out", ("--min-count", 2), "--min-count does not go with --format hdf5"),

@@ -336,7 +336,7 @@ def test_unknown_words_are_told(command, trained, tmp_path, caplog, monkeypatch)
 
 def test_missing_gap_is_told(trained, texts):
     message = refuse("predict", texts[1], "--model", trained, "--gap", "___")
-    assert message == "--gap: '___' is no word of the text"
+    assert message == "--gap: '___' is not a word of the text"
 
 
 @pytest.mark.parametrize("command", ["score", "predict", "embed"])

@@ -63,7 +63,7 @@ def test_removed_directory_is_told(monkeypatch, tmp_path):
     ("which", "expected"),
     [
         ("first", "checkpoint 'first': must be latest, best, a step, or the name of a checkpoint"),
-        ("99", "model.ckpt-99.index: no such checkpoint"),
+        ("99", "model.ckpt-99: no such checkpoint; there are those of the steps 2"),
         ("best", "no best checkpoint: no heldout text was scored"),
         pytest.param("9" * 5000, "", id="many digits"),
         pytest.param("\x1b[2J", "", id="control characters"),

@@ -573,7 +573,7 @@ REFUSED = {
     "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
     "a.csv: line 3: 3 cells, and the first line has 2": ({"a.csv": "id,text\n1,a\n1,a,b\n"}, []),
     "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
-    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare` names": ({"t": '{"body": ""}'}, []),
+    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": ({"t": '{"body": ""}'}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
     "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
     "t: is JSON, but not an object a line; `jq": ({"t": '{\n"text": ""}'}, []),
@@ -662,7 +662,7 @@ def test_text_of_each_kind_is_held_out(tmp_path):
     text = (tmp_path / "a/heldout.txt").read_text()
     assert text.count("Book") == 4 * 30 and 80 < text.count("Page") < 120
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "3%", "--overwrite")
-    assert "heldout is  stretches of 41 files" in page
+    assert "held out    stretches of 41 files" in page
 
 
 def test_heldout_sentences_are_not_trained_on_if_unique(tmp_path):

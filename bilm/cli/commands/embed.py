@@ -220,7 +220,7 @@ def embed(
         if words is not None and (missing := [word for word in words if word not in found]):
             echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
         echo(
-            f"{report.n_lines:,} {unit} -> {out}: {len(found):,} words with {found.total():,} occurrences; "
+            f"{report.n_lines:,} {unit} -> {out}: {len(found):,} word types, {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
         )
         return
@@ -265,6 +265,8 @@ def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     ending = Path(out).suffix
     if ending in (".npz", ".vec"):
         return "npz" if ending == ".npz" else "word2vec"
+    if ending in (".csv", ".json", ".jsonl", ".npy", ".parquet", ".pt", ".tsv", ".txt"):
+        raise click.UsageError(f"{out}: give .hdf5, .npz or .vec, or --format")
     if is_on_ray:
         return "parquet"
     return "npz" if has_words and ending not in (".hdf5", ".h5") else "hdf5"
@@ -306,7 +308,7 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
             reason = f", the form of {context.params['out']}" if is_of_out else ""
             raise click.UsageError(f"{flag} does not go with {other}{reason}")
     if form == "npz" and context.params["words_file"] is None:
-        raise click.UsageError("--format npz has the vectors of chosen words; give --words")
+        raise click.UsageError(f"{context.params['out']}: npz has the vectors of chosen words; give --words")
     if form in ("hdf5", "npz") and len(context.params["texts"]) > 1:
         name = {"hdf5": "HDF5", "npz": "an .npz file"}[form]
         raise click.UsageError(

@@ -256,11 +256,12 @@ def predict(
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
-    n_predicted = 0
+    n_predicted, absent = 0, {*(chosen or ())}
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
     for number, (sentence, places) in enumerate(zip(again, predictions, strict=True)):
         n_predicted += len(places)
+        absent.difference_update(place.word for place in places)
         for place in places:
             if not place.best:
                 problem = f"no word to choose from matches {place.word!r:.80}"
@@ -274,8 +275,11 @@ def predict(
         if form == "text":
             click.echo(printable(" ".join(filled(sentence, places))))
     flags.say_end(text)
+    if absent:
+        missing = ", ".join(word for word in chosen or () if word in absent)
+        echo(f"{words}: not in the text: {printable(missing)}", err=True)
     if gap is not None and not n_predicted:
-        raise DataError(f"`gap`: {gap!r:.80} is no word of the text")
+        raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
 
 
 @click.command(short_help="Write the weights for embedding to HDF5.")

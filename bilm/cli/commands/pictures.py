@@ -104,6 +104,8 @@ def neighbours(
     by_layer = find_neighbours(
         embedder, words, words.index(word), text(lines), n_neighbours=n_neighbours, same_word=same_word
     )
+    if not by_layer[chosen].found:
+        raise DataError(f"{corpus}: no {f'other occurrence of {word!r:.80}' if same_word else 'words'}")
     for near in by_layer[chosen].found:
         click.echo(f"{near.similarity:.4f}\t{near.line}\t{messages.printable(near.in_context(8))}")
     flags.say_end(text)

@@ -118,7 +118,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     steps = report.pipeline
     words = f"words by ICU {steps.icu}"
     rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
-    is_known = steps.rules == "und" or has_abbreviations(steps.rules)
+    is_known = not steps.rules or has_abbreviations(steps.rules)
     known = "" if is_known else "; no list of its abbreviations"
     yield "made", f"normal form {steps.form or 'none'}, language {steps.language}{known}"
     yield "made", rules.get(steps.split, "lines and tokens as they are")
@@ -135,7 +135,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
         held_out = _first(report.heldout_files, 3)
         if number := report.n_in_stretches:
             held_out.append("stretches of " + ("one file" if number == 1 else f"{number:,} files"))
-        yield "heldout is", ", ".join(held_out)
+        yield "held out", ", ".join(held_out)
         yield "unknown", f"{report.unknown_share:.2%} of the heldout words"
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
