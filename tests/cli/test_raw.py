@@ -58,7 +58,8 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
     assert (trained / "text.json").read_bytes() == steps
     assert f'corpus = "{corpus}"' in (trained / "run.toml").read_text()
     few = ("--max-steps", 1, "--no-xla")
-    run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)
+    said = run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)
+    assert "\nvocabulary: the model's; --remap-vocab takes that of the text\n" in said
     run("restart", "--train-prefix", corpus / "train", "--model", trained, "--save-to", tmp_path / "b", *few)
     (tmp_path / "b/text.json").unlink()  # as in a run that was trained without a corpus
     run("restart", "--corpus", corpus, "--save-dir", tmp_path / "b", *few)
@@ -181,6 +182,21 @@ def test_raw_text_is_read_as_the_corpus_was(trained, tmp_path):
     ):
         (tmp_path / name).write_bytes(text.encode(encoding))
         assert printed("score", "--raw", tmp_path / name, "--model", model) == expected, name
+
+
+def test_raw_text_of_several_files_is_tested_as_one(trained, texts):
+    raw, _ = texts
+    said = run("test", "--raw", "--test-prefix", raw, raw.with_suffix(".xml"), "--model", trained)
+    assert "corpus: 2 files, 8 sentences" in said
+
+
+def test_weights_without_words_take_those_of_the_corpus(corpus, trained, tmp_path):
+    run("dump-weights", "--model", trained, "--outfile", tmp_path / "weights.hdf5")
+    model = ("--model", tmp_path / "weights.hdf5", "--save-to", tmp_path / "to")
+    few = ("--max-steps", 1, "--batch-size", 2, "--set", "unroll_steps=3", "--no-xla")
+    said = run("restart", "--corpus", corpus, *model, *few)
+    assert "vocabulary: the model's" not in said and "with a new softmax" in said
+    assert (tmp_path / "to/vocab.txt").read_bytes() == (corpus / "vocab.txt").read_bytes()
 
 
 def test_raw_text_is_embedded_as_its_sentences(trained, texts):

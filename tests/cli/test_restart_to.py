@@ -97,6 +97,7 @@ def test_restart_from_bilm_tf_dump_learns_softmax(new_vocabulary, tmp_path):
     folder = GOLDEN / "char"
     output = run(*from_dump(folder, new_vocabulary, tmp_path, *STILL, *SHORT))
     assert f"starting: {folder / 'weights.hdf5'}, with a new softmax\n" in output
+    assert "\noptimizer: adagrad, learning rate 1e-09\n" in output
     after = newest_arrays(tmp_path / "to")
     assert after["global_step"] == 1
     names = dump_names(load_inference_options(folder / "options.json"))
@@ -107,6 +108,8 @@ def test_restart_from_bilm_tf_dump_learns_softmax(new_vocabulary, tmp_path):
             np.testing.assert_allclose(after[name.tf1], dumped[name.own], atol=1e-6, err_msg=name.own)
     biases = np.exp(after["lm/softmax/b"])
     assert biases.sum() == pytest.approx(1, abs=1e-4) and biases[2] == biases.max()  # most words are unknown
+    message = refuse(*from_dump(folder, VOCAB, tmp_path, "--remap-vocab"), status=2)
+    assert "has no softmax to carry over; leave it out" in message
     message = refuse(*from_dump(folder, VOCAB, tmp_path, "--freeze", "softmax"))
     assert message == "--freeze softmax: there is no trained softmax for this vocabulary to freeze"
 

@@ -247,7 +247,9 @@ def test_command_fills_gaps(tmp_path, predictor):
     ]
     told = "2 words, 50.00% not in the vocabulary"  # of those that are no gaps
     assert lines == [problems[0], "the the the", "", problems[1], "no q?z", told]
-    found = [json.loads(line) for line in printed(*flags, "--words", words, "--format", "jsonl").splitlines()]
+    output = run(*flags, "--words", words, "--format", "jsonl").splitlines()
+    assert f"{words}: not in the text: unseenword" in output
+    found = [json.loads(line) for line in output if line.startswith("{")]
     (expected,) = predictor.predict([["the", "___", "t?e"]], words=["the"])
     assert [(place["line"], place["position"], place["word"]) for place in found] == [(0, 0, "the")]
     assert dict(found[0]["best"]) == pytest.approx(dict(expected[0].best), rel=1e-4)

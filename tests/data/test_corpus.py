@@ -124,6 +124,15 @@ def test_text_is_read_in_the_order_of_bilm_tf(tmp_path):
         assert [block.words(k, WORDS) for k in range(len(block))] == expected
 
 
+def test_every_third_sentence_is_read_across_files(tmp_path):
+    files = [
+        write(tmp_path / name, text) for name, text in (("1", "a\n" * 7), ("2", "b\n"), ("3", "\nc\nb\n"))
+    ]
+    text = corpus.Text(WORDS, corpus.count_corpus(files, WORDS))
+    (block,) = text.sentences(every=3)
+    assert [block.words(k, WORDS) for k in range(len(block))] == [["a"], ["a"], ["a"], ["b"]]
+
+
 @pytest.mark.parametrize("block", [3, 1 << 20])
 def test_unknown_word_without_unk_is_named(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", block)
@@ -191,6 +200,12 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         ),
         pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
         pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
+        pytest.param(
+            "a cafÃ ©\n" + "a\n" * 9,
+            Vocabulary.from_words([*MARKS, "a", "cafÃ", "©"]),
+            "letters such as Ã© for é",
+            id="misread",
+        ),
         pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
         pytest.param(
             "a ___ -- ...\n" * 9, Vocabulary.from_words([*MARKS, "a", "___", "--", "..."]), None, id="gap"

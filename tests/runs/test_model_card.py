@@ -104,6 +104,14 @@ def test_card_of_unscored_step_says_so(place, tmp_path):
     assert rows(body)["parameters"].endswith(", with the softmax")
 
 
+def test_card_of_another_runs_model_says_so(place, tmp_path):
+    few = ("--max-steps", 1, "--train-prefix", TRAIN, "--no-xla")
+    run("restart", "--save-dir", place / "run", "--save-to", tmp_path / "to", *few)
+    run("dump-weights", "--save-dir", tmp_path / "to", "--model-dir", tmp_path / "model")
+    _, body = head_and_body(tmp_path / "model")
+    assert "Its commands, the first one first, after 4 steps of another run:\n\n    # seed" in body
+
+
 def test_overwrite_replaces_only_model(place, tmp_path):
     model = shutil.copytree(place / "a model", tmp_path / "model")
     words = ("--save-dir", place / "run", "--model-dir", model)

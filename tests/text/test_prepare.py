@@ -405,7 +405,7 @@ SAMPLES = {
         {"t": "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>"},
         [],
         ["Dn arma que cano Troiae x y"],
-        [],
+        ["left out gap 1"],
     ),
     "Soft hyphens in TEI": (
         {"t": "<TEI><text><p>vir\u00ad\n    tus</p></text></TEI>"},
@@ -492,7 +492,7 @@ def test_samples_become_sentences(name, tmp_path):
     raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
     before = snapshot(raw)
     page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags)
-    assert sentences_of(corpus) == expected
+    assert sentences_of(corpus) == expected and "language und;" not in page
     words = [*words, f"{len(expected)} sentences"]
     text = "".join(page.split())  # lines may be folded within a long name
     assert [word for word in words if "".join(word.split()) not in text] == []
@@ -574,6 +574,7 @@ REFUSED = {
     "a.csv: line 3: 3 cells, and the first line has 2": ({"a.csv": "id,text\n1,a\n1,a,b\n"}, []),
     "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
     "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": ({"t": '{"body": ""}'}, []),
+    "2 files cannot be read:": ({"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
     "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
     "t: is JSON, but not an object a line; `jq": ({"t": '{\n"text": ""}'}, []),
