@@ -189,7 +189,7 @@ def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
         _LOG.warning("%s: most lines seem %s; %s", source.name, source.seems, _REMEDIES[source.seems])
     if source.kind is Kind.PLAIN:
         return Lines(source.lines)
-    pieces = partial(source.pieces, Split.SENTENCES, steps.field)
+    pieces = partial(source.pieces, steps.split, steps.field)
     return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
 
 
@@ -362,7 +362,7 @@ def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
 def _delimiter(header: str, column: str) -> str | None:
     """Return the delimiter of a table by its first line, if that names the column; None if it does not."""
     for mark in ",;\t":
-        names = next(csv.reader([header.strip().partition("\r")[0]], delimiter=mark), [])
+        names = next(csv.reader([header.strip("\r\n").partition("\r")[0]], delimiter=mark), [])
         if len(names) > 1 and column in names:
             return mark
     return None
@@ -370,12 +370,13 @@ def _delimiter(header: str, column: str) -> str | None:
 
 def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[str]]:
     """Yield the lines of each cell in a column of a table, whose first line names the columns."""
-    header = next(lines)
-    delimiter = _delimiter(header, column) or ","
     csv.field_size_limit(_LONGEST_LINE)  # of the process
+    header = next((line for line in lines if _delimiter(line, column)), "")  # after blank lines
+    if (delimiter := _delimiter(header, column)) is None:
+        raise DataError(f"{name}: no line names the column {column!r:.80}")
     rows = csv.reader(chain([header], (f"{line}\n" for line in lines)), delimiter=delimiter, strict=True)
-    columns = next(rows)
     try:
+        columns = next(rows)
         for row in filter(None, rows):
             if len(row) != len(columns):
                 problem = f"{len(row)} cells, and the first line has {len(columns)}"

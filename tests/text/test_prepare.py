@@ -188,7 +188,7 @@ SAMPLES = {
     "A column of a table": (
         {
             "a.csv": 'id,note,"by"\r\n1,"It rose, they said.\r\n""So""\r\n\r\nThe\r\nend.",A\r\n\r\n2,,B\r\n',
-            "b.tsv": "note\tid\nIt is.\t3\n",
+            "b.tsv": "\n\tnote\tid\n0\tIt is.\t3\n",
             "c": "One, note, two.\n",
         },
         ["--field", "note", "--heldout", "0"],
