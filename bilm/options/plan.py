@@ -10,7 +10,7 @@ from bilm.options.hyper_parameters import Options
 from bilm.options.parameters import Decay
 
 _ENDS_AT = (Decay.LINEAR, Decay.COSINE)  # the learning rate depends on the number of steps
-_SHOWN_AS = {"workers": "workers", "xla": "XLA"}  # not arguments
+_SHOWN_AS = {"workers": "workers", "xla": "XLA", "n_steps": "steps in all"}  # not arguments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,8 @@ class Plan:
         options = values.pop("options")
         del values["log_every"], values["threads"]
         values |= {"train_prefix": "given", "heldout_prefix": self.heldout_prefix and "given"}
-        return {_SHOWN_AS.get(name, f"`{name}`"): value for name, value in values.items()} | options
+        shown = {_SHOWN_AS.get(name, f"`{name}`"): value for name, value in values.items()}
+        return shown | {_SHOWN_AS.get(name, name): value for name, value in options.items()}
 
 
 def count_steps(
