@@ -135,7 +135,7 @@ def restart(
     Args:
         train_prefix: text, as in `bilm.train`.
         save_dir: run directory of bilm or bilm-tf.
-        corpus: as in `bilm.train`; its vocabulary is used only with `remap_vocab`, or if the model has none.
+        corpus: as in `bilm.train`; its vocabulary is used with `remap_vocab`, or for a new softmax.
         model: path of a model, instead of `save_dir` or the two files of dumped weights: a run directory, a
             folder or archive as on vectors.nlpl.eu, or a weight file with its options beside it.
         vocab_file: vocabulary; None for the run's copy, or the one that comes with `model`.
@@ -197,9 +197,10 @@ def restart(
             raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
         source.require_in_place()
     new, n_predicted = _changed_options(source, request.settings.values), source.n_predicted
-    if corpus is not None and source.vocabulary_file is None:
+    has_no_words = n_predicted is None and new.char_cnn is not None
+    if corpus is not None and has_no_words:
         request.arguments.setdefault("vocab_file", CorpusFiles.of(corpus).vocab_file)
-    if remap_vocab and n_predicted is None and new.char_cnn is not None:
+    if remap_vocab and has_no_words:
         raise ArgumentError(
             f"`remap_vocab`: {source.source} has no softmax to carry over; leave it out, and a new softmax "
             "is learned for `vocab_file` or the words of the `corpus`"

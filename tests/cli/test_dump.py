@@ -54,6 +54,7 @@ class CountedReader:
         return self.reader.get_tensor(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

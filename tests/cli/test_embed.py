@@ -143,6 +143,7 @@ def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeyp
             np.testing.assert_allclose(file[line], expected[-1], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_dump_bilm_embeddings(text, tmp_path):
     """bilm-tf's function carries the state from sentence to sentence, as the command does if told to."""
     options, weights = write_model(tmp_path, lstm={"n_layers": 1}, char_cnn={"max_characters_per_token": 50})

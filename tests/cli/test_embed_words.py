@@ -122,7 +122,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     ("out", "flags", "message"),
     [
         ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5, the form of /"),
-        ("out.csv", (), "out.csv: give .hdf5, .npz or .vec, or --format"),
+        ("out.csv", (), "out.csv: no format has this ending; give .hdf5"),
         ("out.npz", (), "out.npz: npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),

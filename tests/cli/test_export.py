@@ -80,6 +80,7 @@ def test_both_signatures_agree_with_the_embedder(loaded, small):
     check(loaded.tokens(batch["tokens"], lengths), expected, 2, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_signature", [True, False])
 def test_the_mix_is_trained_and_saved_again(exported, small, tmp_path, is_signature):
     model, batch = tf.saved_model.load(str(exported)), padded(sentences_of("char"))
@@ -129,6 +130,7 @@ def test_it_needs_no_compiler(exported):
     assert functions and not any(function.attr["_XlaMustCompile"].b for function in functions)
 
 
+@pytest.mark.slow
 def test_what_exists_is_kept(exported, small, tmp_path):
     before = snapshot(exported)
     assert "--overwrite replaces it" in refuse("export", "--saved-model", exported, *MODEL)

@@ -163,6 +163,7 @@ def test_embed(name, flags, made, expected, text, tmp_path):
     assert snapshot(made) == before
 
 
+@pytest.mark.slow
 def test_test_and_score(run_copy, text, tmp_path):
     options = json.loads((run_copy / "options.json").read_text())
     write_json(run_copy / "options.json", options | {"unroll_steps": 20})  # as of a model without a run

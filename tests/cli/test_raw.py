@@ -15,7 +15,7 @@ from icu4py import icu_version
 import bilm
 from bilm import ElmoEmbedder
 from bilm.errors import ArgumentError
-from tests.helpers import FILES, MODEL, invoke, printed, refuse, run, smallest_options, write_json
+from tests.helpers import FILES, MODEL, VOCAB, invoke, printed, refuse, run, smallest_options, write_json
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 RAW = "Mr. Maier saw the café. It’s raining, isn’t it?\n\nThe river\nrose. The river rose."
@@ -89,6 +89,7 @@ def test_other_steps_are_told(corpus, trained, tmp_path):
     assert (tmp_path / "new/text.json").read_bytes() == (german / "text.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_folder_and_archive_keep_the_steps(trained, texts, tmp_path):
     raw, _ = texts
     folder = tmp_path / "folder"
@@ -168,6 +169,7 @@ def test_raw_text_has_paragraphs_and_may_be_piped(trained, tmp_path):
     assert f"{tmp_path}/words.conllu: is CoNLL-U, whose words are given; `bilm prepare` with" in message
 
 
+@pytest.mark.slow
 def test_raw_text_is_read_as_the_corpus_was(trained, tmp_path):
     (tmp_path / "lines.txt").write_text("Zwölf .\n")
     expected = printed("score", tmp_path / "lines.txt", "--model", trained)
@@ -190,10 +192,13 @@ def test_raw_text_of_several_files_is_tested_as_one(trained, texts):
     assert "corpus: 2 files, 8 sentences" in said
 
 
-def test_weights_without_words_take_those_of_the_corpus(corpus, trained, tmp_path):
-    run("dump-weights", "--model", trained, "--outfile", tmp_path / "weights.hdf5")
-    model = ("--model", tmp_path / "weights.hdf5", "--save-to", tmp_path / "to")
+@pytest.mark.parametrize("has_words", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_new_softmax_has_the_words_of_the_corpus(has_words, corpus, tmp_path):
+    (tmp_path / "model").mkdir()
+    for file in (*FILES, *([VOCAB] if has_words else [])):
+        shutil.copy(file, tmp_path / "model")
     few = ("--max-steps", 1, "--batch-size", 2, "--set", "unroll_steps=3", "--no-xla")
+    model = ("--model", tmp_path / "model", "--save-to", tmp_path / "to")
     said = run("restart", "--corpus", corpus, *model, *few)
     assert "vocabulary: the model's" not in said and "with a new softmax" in said
     assert (tmp_path / "to/vocab.txt").read_bytes() == (corpus / "vocab.txt").read_bytes()

@@ -120,6 +120,7 @@ def test_signal_before_the_first_step_exits_75(tmp_path, monkeypatch, smallest_f
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
+@pytest.mark.slow
 def test_finished_run_is_unchanged(run_copy, smallest_file):
     """A call that is resumed at its end adds nothing to the record; its rehearsal says so."""
     train = train_command(run_copy, smallest_file(), "--seed", 7, "--resume")

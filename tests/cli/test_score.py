@@ -66,6 +66,7 @@ def score(variant, path, *flags):
     return printed("score", path, *files, *flags).splitlines()
 
 
+@pytest.mark.slow
 def test_dump_of_tied_rows_scores_as_its_run(tmp_path):
     folder, weights = GOLDEN / "word-shared", tmp_path / "w.hdf5"
     run("dump-weights", "--save-dir", folder / "final", "--outfile", weights, "--with-softmax")

@@ -79,6 +79,7 @@ def test_check_finds(tmp_path, content, status, finding):
     assert result.exit_code == status and finding.format(path=path) in result.output
 
 
+@pytest.mark.slow
 def test_blank_lines_are_read_as_in_bilm_tf(tmp_path, smallest_file, caplog):
     """They are rows that no text uses, as those of other words would be."""
     words, odd, plain = VOCAB.read_text().split("\n"), tmp_path / "odd.txt", tmp_path / "plain.txt"

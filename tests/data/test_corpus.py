@@ -52,6 +52,7 @@ def test_find_files(tmp_path):
             find_files([f"{tmp_path}/{pattern}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [iter, np.array, lambda names: np.array([*map(Path, names)], object)])
 def test_text_is_named_by_any_iterable(trained, tmp_path, kind):
     names = [str(write(tmp_path / name, "the owl sat\n" * 9)) for name in ("b", "a")]

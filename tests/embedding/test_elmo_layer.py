@@ -113,6 +113,7 @@ def test_layer_made_in_layer_has_weights(run, files):
     np.testing.assert_allclose(run(Made(lambda: Elmo(*files)), ids), Elmo(*files)(ids), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_model_made_in_scope_has_weights(files):
     expected = ElmoEmbedder(*files).embed_sentence(["a", "b"])
     with keras.name_scope("outer"):
@@ -168,6 +169,7 @@ def test_training_changes_biLM_if_trainable(trainable, files):
     assert changed == {path for path in before if trainable or "mix_0" in path}
 
 
+@pytest.mark.slow
 def test_tensorflow_saves_all_variables(files, tmp_path):
     """They do not look into the lists of Keras layers."""
     models = [model_on_strings(files) for _ in range(2)]
@@ -192,6 +194,7 @@ def test_configuration_naming_files_is_refused(files, tmp_path):
             keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
 
 
+@pytest.mark.slow
 def test_configuration_alone_warns_until_loaded(files, tmp_path, monkeypatch, caplog):
     ids, models = batch_to_ids([["a", "b"]]), [functional(Elmo(*files)), Subclass(Elmo(*files))]
     expected = [model(ids) for model in models]
@@ -329,6 +332,7 @@ def test_allennlp_elmo_returns_dictionary(n_mixes, files, tmp_path):
     np.testing.assert_array_equal(again(ids), result["elmo_representations"][-1])
 
 
+@pytest.mark.slow
 def test_allennlp_names_work_on_tensorflow(files, caplog):
     names = importlib.reload(bilm.allennlp)
     assert "KERAS_BACKEND to torch before Keras is imported" in caplog.text

@@ -268,6 +268,7 @@ def test_unknown_forms_are_refused(embedder, word_files):
 # --- long sentences -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_windows_give_equal_vectors(word_files):
     words = VOCAB.read_text().split()[3:]
     sentences = [words[:11] * 40, [], ["the", "cat"], words[20:23] * 50, words[5:10]]
@@ -282,6 +283,7 @@ def test_windows_give_equal_vectors(word_files):
 # --- bilm-tf's dumps, with a vocabulary as its usage_cached.py makes it: without <UNK> ------------------
 
 
+@pytest.mark.slow
 def test_dump_token_embeddings_needs_no_unk(tmp_path):
     width = {"max_characters_per_token": 50}  # of bilm-tf's Batcher
     files = write_model(tmp_path, lstm={"n_layers": 1}, char_cnn=width, bidirectional=False)

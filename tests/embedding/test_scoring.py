@@ -70,6 +70,7 @@ def test_stretches_are_whole_sentences(lengths):
     assert sum(sizes) == sum(lengths) and min(sizes[:-1], default=1000) >= 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 4])
 def test_rows_equal_reference(scorer, tmp_path, n_rows):
     path = tmp_path / "text"

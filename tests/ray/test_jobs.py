@@ -186,8 +186,8 @@ def test_errors_of_workers(cluster, long_and_short, tmp_path):
     bad.write_bytes(b"good\n\xff\n")
     message = refuse("embed", long_and_short[1], bad, out, *MODEL, *RAY)
     assert message.startswith(f"{bad}: line 2: not UTF-8 (byte 0xff") and "\n" not in message
-    message = refuse("embed", long_and_short[1], out, "--model", tmp_path / "none", *RAY)
-    assert str(tmp_path / "none") in message and "\n" not in message
+    message = refuse("embed", long_and_short[1], out, "--model", bad, *RAY)
+    assert str(bad) in message and "\n" not in message
     assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
 
 

@@ -285,6 +285,7 @@ def test_second_keyboard_interrupt_ends_at_once(tmp_path, is_handled):
     assert (tmp_path / "run").exists() == is_handled
 
 
+@pytest.mark.slow
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     """In each text's report, before the next text is read, and in the records."""
     (tmp_path / "texts").mkdir()
@@ -329,6 +330,7 @@ def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
     assert (result.outcome, result.step) == ("stopped", 10)
 
 
+@pytest.mark.slow
 def test_new_run_keeps_diverged_text(tmp_path, monkeypatch):
     with pytest.raises(BilmError, match=r"its text is in .*diverged-\d+\.txt"):
         bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, optimizer="sgd", learning_rate=1e30)

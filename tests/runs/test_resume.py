@@ -139,6 +139,7 @@ def test_bfloat16_resumes_bit_exact(tmp_path):
         assert resumes_to(calls, whole, tmp_path / str(n_questions), n_questions)
 
 
+@pytest.mark.slow
 def test_float16_resumes_loss_scale(tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.training.meter._STEPS_TO_DOUBLE", 3)
     calls = Calls(tmp_path, smallest_options, "adagrad", precision="float16", accumulate=2)
@@ -403,6 +404,7 @@ def test_resume_without_checkpoint_begins(run_copy):
     assert json.loads((run_copy / "metrics.jsonl").read_text())["loss"] > 0
 
 
+@pytest.mark.slow
 def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
     """They have length 1; a resumed run does not compute them, nor one without rows of its own."""
     arguments = {"options": smallest_options(batch_size=4), "recipe": "one-pass", "max_steps": 3, "seed": 5}

@@ -76,6 +76,7 @@ def test_model_takes_form_of_its_new_corpus(accented, tmp_path, form):
         assert bilm.RunDirectory.open(tmp_path / "carried").options.unicode_form == form
 
 
+@pytest.mark.slow
 def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):
     """Two texts that look alike differ, as they did."""
     for name, recipe in (("tf", "bilm-tf"), ("file", None)):
@@ -86,6 +87,7 @@ def test_model_as_bilm_tf_reads_bytes(accented, tmp_path):
     assert oov[0] < oov[1]
 
 
+@pytest.mark.slow
 def test_test_and_score_of_both_forms_are_equal(accented):
     model = ("--model", accented / "run-NFC")
     outputs = [run("test", *model, "--test-prefix", accented / f"{form}.txt") for form in ("NFC", "NFD")]
@@ -138,6 +140,7 @@ def test_ids_of_both_forms_are_equal():
     assert not np.array_equal(batch_to_ids([decomposed.split()]), wanted)
 
 
+@pytest.mark.slow
 def test_saved_model_says_its_form(accented, tmp_path):
     command = ("export", "--saved-model", tmp_path / "x", "--model", accented / "run-words")
     assert "normal form NFC" in run(*command)

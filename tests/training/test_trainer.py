@@ -88,6 +88,7 @@ def test_parts_and_directions_have_draws_of_their_own():
     assert not np.array_equal(forward.ids, backward.ids)
 
 
+@pytest.mark.slow
 def test_penalties_change_gradient_not_loss():
     """A step of SGD moves by the gradient of (loss + penalty) * unroll_steps, at half the rate."""
     plain = {"dropout": 0.2, "optimizer": Optimizer.SGD, "learning_rate": 0.5, "sample_softmax": False}

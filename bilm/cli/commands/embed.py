@@ -266,7 +266,7 @@ def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     if ending in (".npz", ".vec"):
         return "npz" if ending == ".npz" else "word2vec"
     if ending in (".csv", ".json", ".jsonl", ".npy", ".parquet", ".pt", ".tsv", ".txt"):
-        raise click.UsageError(f"{out}: give .hdf5, .npz or .vec, or --format")
+        raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
     if is_on_ray:
         return "parquet"
     return "npz" if has_words and ending not in (".hdf5", ".h5") else "hdf5"

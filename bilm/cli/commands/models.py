@@ -256,13 +256,13 @@ def predict(
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
-    n_predicted, absent = 0, {*(chosen or ())}
+    n_predicted, absent = 0, {text.word(word): word for word in chosen or ()}
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
     for number, (sentence, places) in enumerate(zip(again, predictions, strict=True)):
         n_predicted += len(places)
-        absent.difference_update(place.word for place in places)
         for place in places:
+            absent.pop(place.word, None)
             if not place.best:
                 problem = f"no word to choose from matches {place.word!r:.80}"
                 click.echo(f"{sentences}: line {number + 1}: {problem}", err=True)
@@ -276,8 +276,7 @@ def predict(
             click.echo(printable(" ".join(filled(sentence, places))))
     flags.say_end(text)
     if absent:
-        missing = ", ".join(word for word in chosen or () if word in absent)
-        echo(f"{words}: not in the text: {printable(missing)}", err=True)
+        echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
 
