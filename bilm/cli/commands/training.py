@@ -188,8 +188,8 @@ _training_flags = flags.together(
     flags.text_files("--train-prefix", required=False),
     flags.path(
         "--corpus",
-        "Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file. A restart takes "
-        "its vocabulary with --remap-vocab, or for a new softmax.",
+        "Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file. A restart "
+        "takes its vocabulary with --remap-vocab, or for a new softmax.",
     ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in RARE)
