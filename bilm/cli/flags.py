@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.cli.group import echo
+from bilm.cli.group import echo, with_flags
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
+from bilm.io.run_files import own_output
 from bilm.options.parameters import Choice, Parameter, UnicodeForm
 
 if TYPE_CHECKING:
@@ -127,8 +128,21 @@ class PathName(click.Path):
         return super().convert(value, param, ctx)
 
 
+class ModelName(PathName):
+    """The name of a model; one that is missing is refused, a checkpoint's with the way to give it."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Check the name."""
+        name = os.fsdecode(value)
+        if not os.path.exists(name) and (what := own_output(name)):
+            self.fail(with_flags(f"{name} is {what}"), param, ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE = PathName(path_type=Path)
-MODEL = PathName(path_type=Path, exists=True)
+MODEL = ModelName(path_type=Path, exists=True)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_text`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)

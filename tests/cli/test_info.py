@@ -104,11 +104,13 @@ def test_wrong_options_are_told(weights, tmp_path):
     assert f"  {file}: not JSON" in run("info", weights)
 
 
-def test_other_files_are_refused(weights, tmp_path):
+def test_other_files_are_refused(weights, trained, tmp_path):
     with h5py.File(weights, "a") as file:
         file["extra"] = np.zeros(3, "f4")
     assert "unexpected: 'extra' (3,)" in refuse("info", weights)
     assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
+    message = refuse("info", trained / "model.ckpt-2", status=2)
+    assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint, given as --model" in message
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "'char_ids' is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
