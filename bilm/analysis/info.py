@@ -11,8 +11,9 @@ from typing import Any
 
 import h5py
 
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import BilmError, DataError, OptionsError
 from bilm.io import PathLike, messages, run_files
+from bilm.io.outputs import read_file
 from bilm.options import Options
 from bilm.run_directory import records
 from bilm.run_directory.files import is_run
@@ -62,7 +63,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     ]
     metrics_file, calls_file = path / run_files.METRICS_FILE, path / run_files.CALLS_FILE
     text_file = path / run_files.TEXT_FILE
-    steps = ModelSteps(text_file.read_bytes() if text_file.exists() else None, str(text_file))
+    steps = ModelSteps(read_file(text_file, DataError) if text_file.exists() else None, str(text_file))
     metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
     calls = records.read_calls(calls_file) if calls_file.exists() else ()
     last, heldout, best = metrics.last, metrics.heldout, metrics.best

@@ -71,4 +71,7 @@ class _Formatter(logging.Formatter):
     """Escapes, shortens and wraps, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return wrapped(message_lines(with_flags(super().format(record))), sys.stderr)
+        message = super().format(record)
+        if record.name.startswith("bilm."):  # other libraries have no such flags
+            message = with_flags(message)
+        return wrapped(message_lines(message), sys.stderr)

@@ -125,24 +125,13 @@ class PathName(click.Path):
             if self.url:
                 return name
             self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class ModelName(PathName):
-    """The name of a model; one that is missing is refused, a checkpoint's with the way to give it."""
-
-    def convert(
-        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | bytes | os.PathLike[str]:
-        """Check the name."""
-        name = os.fsdecode(value)
-        if not os.path.exists(name) and (what := own_output(name)):
+        if self.exists and not os.path.exists(name) and (what := own_output(name)):  # part of a run
             self.fail(with_flags(f"{name} is {what}"), param, ctx)
         return super().convert(value, param, ctx)
 
 
 FILE = PathName(path_type=Path)
-MODEL = ModelName(path_type=Path, exists=True)
+MODEL = PathName(path_type=Path, exists=True)
 TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_text`
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)

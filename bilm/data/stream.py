@@ -348,7 +348,7 @@ def every_nth(files: Sequence[PathLike], vocab: Vocabulary, n: int) -> Iterator[
     """
     in_form = normaliser(vocab.unicode_form)
     lines = chain.from_iterable(read_lines(file, in_form) for file in files)
-    chosen = islice((text for text in lines if text and not text.isspace()), 0, None, n)
+    chosen = islice(filter(str.strip, lines), 0, None, n)
     while sentences := encode_sentences(chosen, vocab, None, _FILE_ORDER_TOKENS, are_in_form=True):
         yield sentences
 

@@ -243,8 +243,11 @@ class ModelSteps(NamedTuple):
         return None if self.content is None else TextPipeline.parse(self.content, self.name)
 
     def describe(self) -> str:
-        """Return a line on how the words of a text are found."""
-        steps = self.pipeline
+        """Return a line on how the words of a text are found, or on what is wrong with the file."""
+        try:
+            steps = self.pipeline
+        except DataError as error:
+            return str(error)
         if steps is None:
             return "words separated by spaces, tokenised as the training text was"
         found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")

@@ -322,8 +322,8 @@ class _Reading:
             self._n_done += source.n_bytes
         if len(problems) > 1:
             raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
-        for problem in problems:
-            raise problem
+        if problems:
+            raise problems[0]
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:

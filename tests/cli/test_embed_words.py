@@ -127,6 +127,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
         ("out", ("--min-count", 2), "--min-count does not go with --format hdf5"),
+        ("out.parquet", ("--min-count", 2), "does not go with --format parquet, the form of /"),
     ],
 )
 def test_flags_of_words_contradict_others(out, flags, message, files, tmp_path):

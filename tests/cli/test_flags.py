@@ -1,5 +1,6 @@
 """The command line itself: flags, names of files, quick start, completion."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 
 import bilm
 from bilm.backend import settings
-from bilm.cli import flags, main
+from bilm.cli import _Formatter, flags, main
 from bilm.cli.flags import Parsed
 from bilm.runs.settings import seconds
 from tests.helpers import TRAIN, VOCAB, python, refuse, run
@@ -170,3 +171,9 @@ def test_flag_is_refused_as_file(words, tmp_path, monkeypatch):
     message = refuse(*words, status=2)
     assert re.search(r": --(resume|overwrite) is an option; is a variable unset\?", message)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "shown"), [("bilm.text.extract", "--raw"), ("tensorflow", "`raw`")])
+def test_only_our_warnings_name_flags(name, shown):
+    record = logging.LogRecord(name, logging.WARNING, "", 0, "leave out `raw`", None, None)
+    assert _Formatter().format(record) == f"leave out {shown}"

@@ -315,6 +315,7 @@ def test_damaged_steps_stop_raw_text_alone(trained, texts, tmp_path):
     run("dump-weights", "--model", trained, "--model-dir", tmp_path / "m", "--with-softmax")
     (tmp_path / "m/text.json").write_text("{")
     run("score", tokenised, "--model", tmp_path / "m")
+    assert f"\ntext: {tmp_path}/m/text.json: is not JSON" in run("info", tmp_path / "m")
     assert f"{tmp_path}/m/text.json: is not JSON" in refuse("score", "--raw", raw, "--model", tmp_path / "m")
 
 

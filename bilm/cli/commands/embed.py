@@ -71,7 +71,8 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     "Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
     ["hdf5", "parquet", "npz", "word2vec"],
     "form",
-    show_default="npz for OUT.npz and with --words, word2vec for OUT.vec; parquet with --ray; else hdf5",
+    show_default="npz for OUT.npz and with --words, word2vec for OUT.vec, parquet for OUT.parquet and with "
+    "--ray; else hdf5",
 )
 @flags.choice(
     "--dtype", "Data type of the vectors.", ["float32", "float16"], show_default="float32; float16 in Parquet"
@@ -263,15 +264,16 @@ class EmbeddingProgress(ProgressLine):
 def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     """Return the form of an output without ``--format``, by its ending."""
     ending = Path(out).suffix
-    if ending in (".npz", ".vec"):
-        return "npz" if ending == ".npz" else "word2vec"
-    if ending in (".csv", ".json", ".jsonl", ".npy", ".parquet", ".pt", ".tsv", ".txt"):
+    if ending in _OF_ENDING:
+        return _OF_ENDING[ending]
+    if ending in (".csv", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
         raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
     if is_on_ray:
         return "parquet"
     return "npz" if has_words and ending not in (".hdf5", ".h5") else "hdf5"
 
 
+_OF_ENDING = {".npz": "npz", ".parquet": "parquet", ".vec": "word2vec"}
 _HDF5_ALONE = ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices")
 _COMPRESSIONS = tuple(f"--compression {name}" for name in ("gzip", "lzf", "snappy", "zstd"))
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")
