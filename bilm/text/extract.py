@@ -1,4 +1,4 @@
-"""Files that hold text, and their text: plain, XML, HTML, JSON lines, tables, CoNLL-U, wikis."""
+"""Files that hold text, and their text: plain, XML, HTML, JSON lines, tables, CoNLL-U, wikis, subtitles."""
 
 import codecs
 import csv
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,6 +53,10 @@ _READ_AS = {
 _OF_WINDOWS = ("cp1252", "cp1254")
 
 
+class NoTextError(DataError):
+    """A file holds no text, or in a form that is not read."""
+
+
 class Kind(enum.StrEnum):
     """Kind of a file that holds text."""
 
@@ -66,6 +70,7 @@ class Kind(enum.StrEnum):
     TABLE = "table"
     CONLLU = "CoNLL-U"
     WIKI = "wikiextractor"
+    SUBTITLES = "subtitles"
 
 
 ROWS, TOKENISED = "rows of a table", "tokenised"
@@ -160,7 +165,11 @@ class Source:
             content_lines = (line for line in lines if not re.match(r"</?doc\b", line))
             yield from filter(str.strip, map(html.unescape, content_lines))
         else:
-            cells = _cells(lines, self.name, text_field) if self.kind is Kind.TABLE else iter([lines])
+            cells: Iterator[Iterable[str]] = iter([lines])
+            if self.kind is Kind.TABLE:
+                cells = _cells(lines, self.name, text_field)
+            elif self.kind is Kind.SUBTITLES:
+                cells = iter([_spoken_lines(lines)])
             for cell in cells:
                 yield from paragraphs(cell) if split is Split.SENTENCES else filter(str.strip, cell)
 
@@ -213,15 +222,16 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
         text_field: key of the text in JSON lines, or the name of its column in a table.
 
     Raises:
-        DataError: the file holds no text, or in a form that is not read; names it, with a remedy.
+        NoTextError: the file holds no text, or in a form that is not read; names it, with a remedy.
+        DataError: the file cannot be read.
     """
     name = name_of(path)
     with _opened(path) as (_, content):
         head = content.read(_HEAD_BYTES)
     if (what := foreign.not_text(head, is_plain=False)) is not None:
-        raise DataError(f"{name}: is {what}")
+        raise NoTextError(f"{name}: is {what}")
     if not head.strip():
-        raise DataError(f"{name}: is empty")
+        raise NoTextError(f"{name}: is empty")
     mark = next((mark for mark in _BYTE_ORDER_MARKS if head.startswith(mark)), b"")
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
@@ -236,7 +246,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     elif kind is Kind.HTML and encoding is None:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
-        raise DataError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
+        raise NoTextError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     seems = None
     if kind is Kind.PLAIN:
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
@@ -275,7 +285,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
     """Return the kind of a file from the beginning of its text.
 
     Raises:
-        DataError: it is JSON, but not JSON lines.
+        NoTextError: the form is not read, such as JSON other than JSON lines.
     """
     head = re.sub(r"(?s)^(\s|\ufeff|<!--.*?-->)+", "", head)
     if re.match(r"<doc\s+id=", head):
@@ -290,7 +300,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
         )
         if root and root[1] in _REFUSED:
-            raise DataError(f"{name}: is {_REFUSED[root[1]]}")
+            raise NoTextError(f"{name}: is {_REFUSED[root[1]]}")
         return _ROOTS.get(root[1], Kind.XML) if root else Kind.XML
     has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
@@ -302,9 +312,11 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
     ):  # the rest is not in the head
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
-        raise DataError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
+        raise NoTextError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
     if _delimiter(first, text_field) is not None:
         return Kind.TABLE
+    if re.match(rf"WEBVTT\b|(\d+\s+)?{_TIMES}", head):
+        return Kind.SUBTITLES
     rows = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     return Kind.CONLLU if _CONLLU_ID.match(next(rows, "")) else Kind.PLAIN
 
@@ -384,6 +396,21 @@ def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[st
             yield row[columns.index(column)].splitlines()
     except csv.Error as error:
         raise DataError(f"{name}: line {rows.line_num}: {error}") from None
+
+
+_TIMES = r"(\d+:)?\d\d:\d\d[,.]\d{3}\s+-->"
+
+
+def _spoken_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of SubRip's and WebVTT's subtitles, without blank ones, headers, numbers and times."""
+    for is_blank, those in groupby(lines, lambda line: not line.strip()):
+        block = [*those]
+        if is_blank or re.match(r"(WEBVTT|NOTE|STYLE|REGION)\b", block[0]):
+            continue
+        times = {number for number, line in enumerate(block) if re.match(rf"\s*{_TIMES}", line)}
+        names = {number - 1 for number in times if number == 1 or block[number - 1].strip().isdecimal()}
+        for number in sorted({*range(len(block))} - times - names):
+            yield html.unescape(re.sub(r"</?[a-z\d][^>]*>|\{\\[^}]*\}", "", block[number]))
 
 
 _CONLLU_ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?\t(?=(?:[^\t]*\t){8}[^\t]*$)")

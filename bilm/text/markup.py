@@ -213,27 +213,27 @@ class _PageBlocks(_Blocks):
         super().__init__(rules, left_out)
         self._open: list[str] = []
         self._readings: list[dict[int, str]] = [{}]  # of each open line and region, by index
-        self._index = 0  # of the open reading
         self._has_lines = False
-        self._order: dict[str | None, int] = {}  # places of regions in the reading order, by their names
-        self._place = 0  # of the open region
-        self._placed: list[tuple[int, str]] = []  # finished paragraphs of the page
+        self._indices: list[int] = []  # of the open elements, by attribute or place
+        self._order: dict[str | None, list[int]] = {}  # of regions in the reading order, by their names
+        self._place: list[int] = []  # of the open region
+        self._placed: list[tuple[list[int], str]] = []  # finished paragraphs of the page
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
         super().start(name, attributes)
         local = name.rpartition(":")[2]
         self._open.append(local)
+        index = attributes.get("index") or ""
+        n_before = len(self._readings[-1] if local == "TextEquiv" else self._order)
+        self._indices.append(int(index) if index.isdecimal() else n_before)
         if "regionRef" in attributes:
-            self._order.setdefault(attributes["regionRef"], len(self._order))
+            self._order.setdefault(attributes["regionRef"], [*self._indices])
         if local == "TextRegion":
-            self._place = self._order.get(attributes.get("id"), len(self._order))
+            self._place = self._order.get(attributes.get("id"), _LAST)
         if local in _OF_PAGE:
             self._readings.append({})
             self._has_lines = self._has_lines and local == "TextLine"
-        elif local == "TextEquiv":
-            index = attributes.get("index") or ""
-            self._index = int(index) if index.isdecimal() else len(self._readings[-1])
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:
         kind = attributes.get("type")
@@ -242,6 +242,7 @@ class _PageBlocks(_Blocks):
 
     def end(self, name: str) -> None:
         """End an element."""
+        self._indices.pop()
         if (closed := self._open.pop()) in _OF_PAGE:
             readings = self._readings.pop()
             if readings and not (closed == "TextRegion" and self._has_lines):
@@ -253,7 +254,8 @@ class _PageBlocks(_Blocks):
         """Add to a reading of a line or region."""
         if self._open[-2:] == ["TextEquiv", "Unicode"] and self._open[-3] in _OF_PAGE:
             readings = self._readings[-1]
-            readings[self._index] = readings.get(self._index, "") + text
+            index = self._indices[-2]
+            readings[index] = readings.get(index, "") + text
 
     def end_paragraph(self) -> None:
         """End the paragraph, and keep it until the page ends."""
@@ -299,6 +301,7 @@ class _AmidText:
 
 
 _OF_PAGE = ("TextLine", "TextRegion")
+_LAST = [1]  # the place of regions outside the reading order; others are inside the document, which is 0
 # Types of regions that are left out, as notes and running heads (``fw``) of TEI are.
 _AROUND_TEXT = _names(
     "header footer page-number catch-word signature-mark footnote footnote-continued endnote"

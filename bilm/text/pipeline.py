@@ -35,7 +35,7 @@ _UNSPACED = _SOUTH_EAST + "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
 HYPHENS = "-\u2010\u00ac\u2e17"
 """Hyphens of divided words, as in a set of a regular expression: also those of OCR and of Fraktur."""
-_DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:und|oder)\b)(?=([^\W\d_]))")
+_DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:and|und|oder)\b|\w+-\w)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")

@@ -18,7 +18,7 @@ from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE, TRAIN_DIRECTORY, own_output
 from bilm.text.doubts import doubts_about_lines, first_lines
-from bilm.text.extract import ROWS, TOKENISED, Kind, Source, recognise
+from bilm.text.extract import ROWS, TOKENISED, Kind, NoTextError, Source, recognise
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
@@ -139,8 +139,8 @@ def prepare(
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
     Files are recognised by their content: plain text, TEI, ALTO, PAGE and other XML, HTML, JSON lines,
-    tables, CoNLL-U and the output of wikiextractor. Memory does not grow with the text, except for the
-    vocabulary.
+    tables, CoNLL-U, subtitles and the output of wikiextractor. Memory does not grow with the text, except
+    for the vocabulary.
 
     Args:
         texts: files, directories with all below them, or globs; ``-`` for standard input.
@@ -208,21 +208,24 @@ def _recognised(files: Sequence[Path], named: set[str], report: Preparation) -> 
     """Recognise all files; one that holds no text is refused if the user named it, otherwise skipped.
 
     Raises:
-        DataError: a named file, or none of the files, holds text.
+        DataError: files cannot be read; or a named file, or all files, hold no text.
     """
-    sources = []
+    sources, problems = [], list[DataError]()
     for file in files:
         name = shards.name_of(file)
         try:
             if name not in named and _ABOUT.match(file.name):
-                raise DataError(
+                raise NoTextError(
                     f"{name}: seems to describe the texts, by its name; give the file itself to read it"
                 )
             sources.append(recognise(file, report.settings.encoding, report.settings.field))
-        except DataError as error:
+        except NoTextError as error:
             if name in named or len(files) == 1:
                 raise
             report.skipped.append(str(error))
+        except DataError as error:
+            problems.append(error)
+    _require_no(problems)
     for what, remedy in _REMEDIES.items():
         if names := [source.name for source in sources if source.seems == what]:
             report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
@@ -320,10 +323,14 @@ class _Reading:
                 problems.append(error)
             self._current = None
             self._n_done += source.n_bytes
-        if len(problems) > 1:
-            raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
-        if problems:
-            raise problems[0]
+        _require_no(problems)
+
+
+def _require_no(problems: Sequence[DataError]) -> None:
+    if len(problems) > 1:
+        raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
+    if problems:
+        raise problems[0]
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:

@@ -48,8 +48,9 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 <TextBlock><TextLine><String CONTENT="Ende"/></TextLine></TextBlock></Page></Layout></alto>"""
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
 <Metadata><Creator>Transkribus</Creator></Metadata><Page>
-<ReadingOrder><OrderedGroup><RegionRefIndexed index="0" regionRef="a"/>
-<RegionRefIndexed index="1" regionRef="b"/></OrderedGroup></ReadingOrder>
+<ReadingOrder><OrderedGroup><RegionRefIndexed index="11" regionRef="b"/>
+<OrderedGroupIndexed index="2"><RegionRefIndexed index="99" regionRef="a"/></OrderedGroupIndexed>
+</OrderedGroup></ReadingOrder>
 <TextRegion type="header"><TextLine><TextEquiv><Unicode>- 7 -</Unicode></TextEquiv></TextLine></TextRegion>
 <TextRegion id="c"><TextEquiv index="x"><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
 <TextRegion id="b"><TextEquiv><Unicode>Nur
@@ -174,9 +175,15 @@ SAMPLES = {
     ),
     "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
     "Divided words": (
-        {"t": "Ein-\nund the con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\nthe end."},
+        {
+            "t": "Ein-\nund the con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
+            "the end pre-\nand Stoke-\non-Sea."
+        },
         ["--dehyphenate"],
-        ["Ein - und the constitution of Vig -", "olo , Anglo - Saxon 19 - 20 - the end ."],
+        [
+            "Ein - und the constitution of Vig -",
+            "olo , Anglo - Saxon 19 - 20 - the end pre - and Stoke - on - Sea .",
+        ],
         ["hyphens at line ends 2"],
     ),
     "Table": (
@@ -351,6 +358,24 @@ SAMPLES = {
         ["HTML:"],
     ),
     "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
+    "SubRip": (
+        {
+            "t": "1\n00:00:01,000 --> 00:00:04,000\n<i>We went</i>\n\n"
+            "2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n"
+        },
+        ["--language", "en"],
+        ["We went home .", "2"],
+        ["subtitles:"],
+    ),
+    "WebVTT": (
+        {
+            "t": "WEBVTT\nKind: captions\n\nNOTE no\n\nintro\n00:01.000 --> 00:04.000 align:start\n"
+            "<v Ann>Was <00:02.000><c>it</c> so?\n\n00:05.000 --> 00:06.000\nIt &lt; 3 &amp; was.\n\nYes.\n"
+        },
+        [],
+        ["Was it so ?", "It < 3 & was .", "Yes ."],
+        [],
+    ),
     "wikiextractor": (
         {"AA/wiki_00": WIKI},
         [],
@@ -575,6 +600,7 @@ REFUSED = {
     "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
     "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": ({"t": '{"body": ""}'}, []),
     "2 files cannot be read:": ({"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."}, []),
+    "a.gz: the compressed file is truncated": ({"a.gz": gzip.compress(b"A.")[:20], "b": "B."}, []),
     "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
     "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
     "t: is JSON, but not an object a line; `jq": ({"t": '{\n"text": ""}'}, []),

@@ -57,8 +57,9 @@ def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) 
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
     TEXTS are files, directories with all below them, or globs (- for stdin): plain text, TEI, ALTO,
-    PAGE and other XML, HTML, JSON lines, tables such as CSV, CoNLL-U and the output of wikiextractor,
-    recognised by their content. Sentences and words are found by Unicode's rules, in any language.
+    PAGE and other XML, HTML, JSON lines, tables such as CSV, CoNLL-U, subtitles and the output of
+    wikiextractor, recognised by their content. Sentences and words are found by Unicode's rules, in any
+    language.
 
     OUT is a directory with `train/`, `heldout.txt` and `vocab.txt` for `bilm train`, and `text.json`, the
     steps from text to sentences.
