@@ -99,7 +99,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         lines.append(f"  {name:<16}{messages.size_of(checkpoint['n_bytes']):>10}  {marks}".rstrip())
     if last is not None:
         amount = f"{last.epoch:.2f} epochs, {last.tokens:,} tokens"
-        lines.append(f"trained: to step {last.step:,}; in the last command {amount}")
+        lines.append(f"recorded: to step {last.step:,}; the last train or restart has {amount}")
     if heldout:
         line = f"heldout perplexity: {heldout[-1].perplexity:,.2f} at step {heldout[-1].step:,}"
         lines.append(line + (f", best {best.perplexity:,.2f} at step {best.step:,}" if best else ""))

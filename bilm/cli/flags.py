@@ -375,7 +375,8 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
     """Return a file, for a `bilm.embedding.model_text.ModelText`, or the lines of standard input for ``-``.
 
     Raises:
-        DataError: there is no such file; the message says how to give a sentence if the path looks like one.
+        DataError: there is no such file, or it is a folder; the message says how to give a sentence if the
+            path looks like one.
     """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
@@ -383,6 +384,8 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
         is_sentence = len(str(path).split()) > 1
         hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
         raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
+    if os.path.isdir(path):
+        raise DataError(f"{path}: is {own_output(path) or 'a folder; give a file of it'}")
     return Path(path)
 
 

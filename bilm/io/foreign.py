@@ -45,7 +45,7 @@ _BY_START = {
 # The same for a file that is given as text, by its bytes after decompression.
 _NOT_TEXT = {
     rb"PK\x03\x04.{26}(mimetypeapplication/|\[Content_Types\]|_rels/|docProps/|word/)|\{\\rtf": (
-        "a document of a word processor, or a book; `pandoc -t plain` makes text of it"
+        "an Office document or a book; `pandoc -t plain` makes text of it, and of a spreadsheet save a CSV"
     ),
     rb"PK[\x03\x05\x07]|.{257}ustar(\0|  \0)|7z\xbc\xaf|Rar!\x1a": "an archive; unpack it",
     rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",

@@ -19,6 +19,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
+from bilm.io.json_objects import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -432,8 +433,14 @@ class RunModel(distribution.StoredModel):
         settings = trained.section("settings")
         if trained.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
             return False
-        read = settings.section("train_prefix").take("shards", Sequence[Shard], ())
-        return {shard.content for shard in read} == {shard.content for shard in shards}
+        return _are_of(settings.section("train_prefix"), shards)
+
+    def best_on(self, heldout: Collection[Shard]) -> state.Best | None:
+        """Return the best validation of the run on the heldout text of these files, or None."""
+        trained = state.recorded(self.checkpoint)
+        if trained is None or not _are_of(trained.section("settings").section("heldout_prefix"), heldout):
+            return None
+        return trained.take("best", state.Best | None, None)
 
     def require_in_place(self) -> None:
         """Check that training may continue in the run's own directory.
@@ -471,3 +478,9 @@ def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], 
     """
     run = RunDirectory.open(str(save_dir))
     return run.options.to_json(), str(run.latest().prefix)
+
+
+def _are_of(text: JsonObject, shards: Collection[Shard]) -> bool:
+    """Return whether files have the contents of those of a recorded text."""
+    read = text.take("shards", Sequence[Shard], ())
+    return {shard.content for shard in read} == {shard.content for shard in shards}

@@ -154,7 +154,8 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
         way = "replace it with overwrite=True" if is_ours else f"remove it (it has no {run_files.MARK_FILE})"
-        remedy = f"continue it with `bilm restart`, give another directory, or {way}"
+        finish = "finish it with `resume` if it was interrupted, " * is_ours
+        remedy = f"{finish}continue it with `bilm restart`, give another directory, or {way}"
         raise CheckpointError(f"{path}: already holds a run; {remedy}")
     existing = [file for file in inputs if file.exists()]
     if path.exists() and any(map(path.samefile, existing)):

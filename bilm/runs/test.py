@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
@@ -12,7 +12,7 @@ from bilm.io import PathLike, as_patterns, shards
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
-from bilm.text.extract import raw_lines
+from bilm.text.extract import NoTextError, raw_lines
 from bilm.text.pipeline import TextPipeline
 from bilm.training.meter import mean
 
@@ -75,7 +75,7 @@ def test(
         n_files = None
         if raw:
             files = resources.enter_context(shards.input_files(patterns))
-            sentences = _as_bytes(stored.steps.require(), files)
+            sentences = _as_bytes(stored.steps.require(), files, patterns, reporter)
             n_files, name = len(files), f"sentences of {shards.name_files(files)}"
             patterns = (str(resources.enter_context(shards.spooled(sentences, name, name))),)
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
@@ -101,10 +101,19 @@ def test(
     )
 
 
-def _as_bytes(steps: TextPipeline, files: Iterable[PathLike]) -> Iterator[bytes]:
-    """Yield the sentences of files of raw text, one a line."""
+def _as_bytes(
+    steps: TextPipeline, files: Iterable[PathLike], patterns: Sequence[str], reporter: Reporter
+) -> Iterator[bytes]:
+    """Yield the sentences of files of raw text, one a line, without those that `prepare` skips."""
     for file in files:
-        for sentence in steps.read(raw_lines(file, steps)):
+        try:
+            lines = raw_lines(file, steps)
+        except NoTextError as error:
+            if shards.name_of(file) in patterns:
+                raise
+            reporter.warn(f"skipped {error}")
+            continue
+        for sentence in steps.read(lines):
             yield f"{sentence}\n".encode()
 
 

@@ -77,7 +77,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if sum(_MISREAD.search(line) is not None for line in lines) > 0.001 * len(lines):
         yield "the text has letters such as Ã© for é: UTF-8 that was read in another encoding"
     if sum(_TAG.search(line) is not None for line in lines) > 0.05 * len(lines):
-        yield "the text has tags of markup, such as </p>; leave them out"
+        yield "the text has tags of markup; leave them out"
     if invisible := invisible_in("\n".join(lines)):
         found = ", ".join(f"{number:,} {name}" for name, number in invisible.items())
         yield f"the text has {found}; `bilm prepare` removes invisible characters"

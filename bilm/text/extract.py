@@ -312,7 +312,9 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
     ):  # the rest is not in the head
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
-        raise NoTextError(f"{name}: is JSON, but not an object a line; `jq -c` writes it so, of a list `.[]`")
+        raise NoTextError(
+            f"{name}: is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
+        )
     if _delimiter(first, text_field) is not None:
         return Kind.TABLE
     if re.match(rf"WEBVTT\b|(\d+\s+)?{_TIMES}", head):

@@ -53,7 +53,7 @@ def test_info_reads_records(run_copy, monkeypatch):
         for other in ("ckpt-1", "ckpt-10"):
             shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", other))
     output = run("info", "--model", run_copy)
-    assert "trained: to step 2; in the last command 1.25 epochs, 4,096 tokens" in output
+    assert "recorded: to step 2; the last train or restart has 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last command: bilm restart \\udcff\n" in output
     assert "from step 1, seed 8; bilm 0.1.0, tensorflow 2.21.0" in output

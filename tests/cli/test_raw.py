@@ -186,10 +186,20 @@ def test_raw_text_is_read_as_the_corpus_was(trained, tmp_path):
         assert printed("score", "--raw", tmp_path / name, "--model", model) == expected, name
 
 
-def test_raw_text_of_several_files_is_tested_as_one(trained, texts):
-    raw, _ = texts
-    said = run("test", "--raw", "--test-prefix", raw, raw.with_suffix(".xml"), "--model", trained)
-    assert "corpus: 2 files, 8 sentences" in said
+def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file in (texts[0], texts[0].with_suffix(".xml")):
+        shutil.copy(file, folder)
+    empty = folder / "empty.txt"
+    empty.touch()
+    test = ("test", "--raw", "--model", trained, "--test-prefix")
+    said = run(*test, folder)
+    assert "8 sentences" in said and f"skipped {empty}: is empty" in said
+    assert refuse(*test, folder, empty) == f"{empty}: is empty"
+    assert refuse("score", "--raw", folder, "--model", trained).endswith(
+        "folder: is a folder; give a file of it"
+    )
 
 
 @pytest.mark.parametrize("has_words", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -143,8 +143,8 @@ def test_restart_replaces_only_with_overwrite(trained, run_copy):
     before = snapshot(run_copy)
     message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--save-to", run_copy)
     assert message == (
-        f"{run_copy}: already holds a run; continue it with `bilm restart`, give another directory, or "
-        "replace it with --overwrite"
+        f"{run_copy}: already holds a run; finish it with --resume if it was interrupted, continue it with "
+        "`bilm restart`, give another directory, or replace it with --overwrite"
     )
     own = refuse(
         "restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--save-to", run_copy, "--overwrite"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -90,6 +91,27 @@ def test_commands_take_best_checkpoint(validated, tmp_path):
     assert f"restarting: {path}/model.ckpt-{best}, step {best}" in output
     assert newest_arrays(tmp_path / "new")["global_step"] == best + 1
     assert snapshot(path) == before
+
+
+def test_restart_keeps_the_best_of_the_same_heldout_text(validated, tmp_path):
+    path = shutil.copytree(validated.path, tmp_path / "run")
+    text, heldout = (validated.path.with_name(name) for name in ("train.txt", "heldout.txt"))
+    restart = (
+        "restart",
+        "--save-dir",
+        path,
+        "--train-prefix",
+        text,
+        "--max-steps",
+        1,
+        "--learning-rate",
+        4.0,
+    )
+    output = run(*restart, "--heldout-prefix", heldout)
+    printed = rf"best: heldout perplexity .* at step {validated.best}\b"
+    assert re.search(printed, output)
+    assert re.search(rf"^  step {validated.best} .* best$", run("info", path), re.MULTILINE)
+    assert not re.search(printed, run(*restart, "--heldout-prefix", text))
 
 
 def test_events_equal_records(validated):
