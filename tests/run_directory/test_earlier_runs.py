@@ -12,6 +12,7 @@ from bilm.errors import CheckpointError, OptionsError
 from bilm.run_directory.records import WRITER, read_metrics
 from bilm.runs.settings import read_arguments
 from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, refuse, run
+from tests.records import call_line
 from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
@@ -136,6 +137,8 @@ def test_lost_options_come_from_records(tmp_path, caplog):
     golden, path = RUNS[0], tmp_path / "run"
     shutil.copytree(golden / "interrupted", path)
     (path / "options.json").unlink()
+    with (path / "calls.jsonl").open("a") as file:  # of a restart, whose options the model does not get
+        file.write(json.dumps(call_line()) + "\n")
     assert "step 3" in run("info", path) and not (path / "options.json").exists()
     assert f"{path / 'options.json'}: missing; the options are those in calls.jsonl" in caplog.text
     command = ["train", "--config", path / "run.toml", "--train-prefix", TRAIN, "--heldout-prefix", HELDOUT]
