@@ -46,6 +46,7 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
         ({"save_dir": "/run"}, Path("/run")),
         ({"model": "/m"}, Path("/m")),
         ({"model": "/m", "save_to": "/new"}, Path("/new")),
+        ({"save_dir": "/m", "save_to": "/new"}, Path("/new")),
         ({"save_dir": "/run", "dry_run": True}, None),
     ):
         assert remote_call("restart", given, None).save_dir == save_dir
