@@ -66,9 +66,10 @@ def test_extra_word_is_refused(words, message):
     [
         ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", ""),
         ("test", "--test-prefix", "", "--save-dir", "run"),
+        ("test", "--test-prefix=", "a.txt", "--save-dir", "run"),
         ("embed", "", "out.hdf5", "--save-dir", "run"),
     ],
-    ids=["run", "text", "sentences"],
+    ids=["run", "text", "first text", "sentences"],
 )
 def test_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)

@@ -74,6 +74,7 @@ def test_read_arguments_reads_file(tmp_path):
         ([], "the file: expected an object, got []"),
         ({"vocab_fil": 1, "vocab_file": 2}, "'vocab_fil': unrecognised option"),
         ({"options": {"lstm": {}}}, "invalid options:\n  lstm.dim: missing"),
+        ({"options": PRESETS["tiny"].to_json() | {"hue": 1}}, "invalid options:\n  'hue': unrecognised"),
         ({"train_prefix": 3}, "`train_prefix` is 3; expected files"),
         ({"overwrite": True}, "'overwrite': unrecognised option"),
     ],
