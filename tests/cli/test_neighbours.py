@@ -80,6 +80,7 @@ def test_plane_keeps_distances():
     random = np.random.default_rng(0)
     points = random.normal(size=(6, 2)) @ random.normal(size=(2, 9))
     plane = plane_of_directions(points)
+    np.testing.assert_allclose(plane.mean(axis=0), 0, atol=1e-9)
     directions = points / np.linalg.norm(points, axis=1, keepdims=True)
     for one, other in itertools.combinations(range(6), 2):
         distance = np.linalg.norm(directions[one] - directions[other])
