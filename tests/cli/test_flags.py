@@ -116,6 +116,14 @@ def test_usage_error_leaves_xla_on():
     assert settings.xla_is_on
 
 
+def test_no_xla_disables_it_while_the_command_runs():
+    seen = []
+    command = click.command()(flags.no_xla(lambda: seen.append(settings.xla_is_on)))
+    for words in ([], ["--no-xla"]):
+        assert CliRunner().invoke(command, words).exit_code == 0
+    assert seen == [True, False] and settings.xla_is_on
+
+
 # --- quick start ----------------------------------------------------------------------------------
 
 

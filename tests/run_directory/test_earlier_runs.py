@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.data.corpus import count_corpus
 from bilm.errors import CheckpointError, OptionsError
+from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import WRITER, read_metrics
 from bilm.runs.settings import read_arguments
 from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, refuse, run
@@ -89,6 +91,9 @@ def test_finished_run_is_readable(golden):
 def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
     """As the schedule had ended on this text, the learning rate is a sixth."""
     finished = golden / "finished"
+    for files, has_ended in (([TRAIN], True), ([TRAIN, HELDOUT], False)):
+        shards = count_corpus(files, bilm.Vocabulary(VOCAB)).shards
+        assert RunModel(finished).has_ended_on(shards) is has_ended
     result = bilm.restart(TRAIN, finished, save_to=tmp_path / "to", max_steps=1)
     assert (result.step, result.save_dir) == (7, tmp_path / "to")
     assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended" in (

@@ -134,7 +134,8 @@ def test_overwrite_replaces_only_model(place, tmp_path):
 
 
 def test_card_without_records_says_so(tmp_path):
-    archive = write_zip(tmp_path / "193.zip", model_files())
+    steps = {"text.json": b'{"language": "und", "form": null}'}
+    archive = write_zip(tmp_path / "193.zip", model_files() | steps)
     run("dump-weights", "--model", archive, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
     unknown = {"language": "not stated", "licence": "not stated", "heldout perplexity": "not measured"}
