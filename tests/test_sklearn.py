@@ -1,13 +1,14 @@
 """`ElmoVectorizer` in scikit-learn's own pipelines, searches and checks."""
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError
-from tests.helpers import FILES, python
+from tests.helpers import FILES, python, write_json
 
 pytest.importorskip("sklearn")
 
@@ -44,6 +45,16 @@ def test_vectors_are_those_of_embedder(layers):
     np.testing.assert_allclose(found, [vectors.ravel() for vectors in expected], atol=1e-6)
 
 
+def test_string_has_the_words_of_all_its_sentences(tmp_path):
+    """As the steps of the training text find them, where the model has these."""
+    for file in FILES:
+        shutil.copy(file, tmp_path)
+    write_json(tmp_path / "text.json", {"language": "en", "form": "NFC"})
+    found = ElmoVectorizer(tmp_path).fit_transform(["The river flows. It's wet."])
+    expected = ElmoVectorizer(tmp_path).fit_transform([["The", "river", "flows", ".", "It's", "wet", "."]])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_table_is_its_only_column():
     class Table:  # as of pandas and polars
         def __init__(self, *columns):
@@ -54,6 +65,9 @@ def test_table_is_its_only_column():
 
     expected = ElmoVectorizer(WEIGHTS).fit_transform(TEXTS)
     np.testing.assert_allclose(ElmoVectorizer(WEIGHTS).fit_transform(Table("t")), expected, atol=1e-6)
+    words = [text.split()[:2] for text in TEXTS]
+    rows, lists = (ElmoVectorizer(WEIGHTS).fit_transform(made) for made in (np.array(words, object), words))
+    np.testing.assert_allclose(rows, lists, atol=1e-6)  # of words
     with pytest.raises(DataError, match="`texts` is a table of 2 columns; give one of them"):
         ElmoVectorizer(WEIGHTS).fit_transform(Table("t", "u"))
 

@@ -130,6 +130,8 @@ def test_labels_without_room_are_left_out():
     assert label_sides(view_of((np.full((1, 2), 0.5), ["x" * 150]))) == [[None]]
     (sides,) = label_sides(view_of((np.full((300, 2), 0.5), ["label"] * 300)))
     assert sides[0] is not None and None in sides
+    below, above = label_sides(view_of(*[(np.full((9, 2), 0.5), ["label"] * 9)] * 2))
+    assert above[0] is not None and {*below} == {None}
     assert label_sides(view_of((np.zeros((2, 2)), []))) == [[]]
 
 
@@ -159,6 +161,10 @@ def test_chart_is_drawn():
         "      ++---------------+---------------+",
         "       0               2               4",
     )
+
+
+def test_gap_at_the_beginning_keeps_the_axis_logarithmic():
+    assert chart(("", Series([0, 1, 2], [nan, 1.0, 100.0], "", Style()))).splitlines()[1].endswith("mic)")
 
 
 def test_braille_chart_has_dots():

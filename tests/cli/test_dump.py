@@ -220,6 +220,10 @@ def test_a_directory_that_is_there(archive, tmp_path):
     (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
     (model / "options.json").write_bytes(options)
+    words = (model / "vocab.txt").rename(tmp_path / "words.txt")
+    (model / "vocab.txt").symlink_to(words)
+    assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
+    (model / "vocab.txt").unlink()
     (model / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
@@ -232,6 +236,8 @@ def test_the_model_itself_is_not_written_over(tmp_path):
     command = ("dump-weights", "--model", folder, "--overwrite")
     assert "is not a model that bilm wrote" in refuse(*command, "--model-dir", folder)
     assert "is an input and would be lost" in refuse(*command, "--outfile", folder / "model.hdf5")
+    command = ("dump-weights", "--model", folder / "model.hdf5", "--overwrite", "--outfile")
+    assert "is an input and would be lost" in refuse(*command, folder / "vocab.txt")
     assert snapshot(tmp_path) == before
 
 

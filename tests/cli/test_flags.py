@@ -66,9 +66,10 @@ def test_extra_word_is_refused(words, message):
     [
         ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", ""),
         ("test", "--test-prefix", "", "--save-dir", "run"),
+        ("test", "--test-prefix=", "a.txt", "--save-dir", "run"),
         ("embed", "", "out.hdf5", "--save-dir", "run"),
     ],
-    ids=["run", "text", "sentences"],
+    ids=["run", "text", "first text", "sentences"],
 )
 def test_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)
@@ -113,6 +114,14 @@ def test_version_names_libraries():
 def test_usage_error_leaves_xla_on():
     refuse("test", "--no-xla", status=2)
     assert settings.xla_is_on
+
+
+def test_no_xla_disables_it_while_the_command_runs():
+    seen = []
+    command = click.command()(flags.no_xla(lambda: seen.append(settings.xla_is_on)))
+    for words in ([], ["--no-xla"]):
+        assert CliRunner().invoke(command, words).exit_code == 0
+    assert seen == [True, False] and settings.xla_is_on
 
 
 # --- quick start ----------------------------------------------------------------------------------

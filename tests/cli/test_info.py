@@ -62,8 +62,18 @@ def test_info_reads_records(run_copy, monkeypatch):
     found = as_json(run_copy)
     marks = [(one["step"], one["is_newest"], one["is_best"]) for one in found["checkpoints"]]
     assert marks == [(1, False, True), (2, True, False), (10, False, False)]
+    assert (found["last_heldout"]["perplexity"], found["last_call"]["seed"]) == (1260.9, 8)
     data = [size for name, size in found["files"].items() if name.startswith("model.ckpt-1.")]
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
+
+
+def test_info_names_checkpoint_elsewhere(tmp_path):
+    """As a state file of bilm-tf may."""
+    final = GOLDEN / "char" / "final"
+    shutil.copyfile(final / "options.json", tmp_path / "options.json")
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{final}/model.ckpt-12"\n')
+    (one,) = as_json(tmp_path)["checkpoints"]
+    assert one["prefix"] == f"{final}/model.ckpt-12" and one["is_newest"] and one["n_bytes"] > 0
 
 
 # --- weights ------------------------------------------------------------------------------------------

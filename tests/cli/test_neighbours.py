@@ -21,8 +21,9 @@ def corpus(tmp_path):
 
 def test_neighbours_are_sorted(corpus):
     asked = ("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL)
-    same = [line.split("\t")[2] for line in printed(*asked, "--layer", 0, "--same-word").splitlines()]
-    assert same == ["the [cat] sat on a mat", "The dog barked at the [cat]"]
+    same = [line.split("\t") for line in printed(*asked, "--layer", 0, "--same-word").splitlines()]
+    assert [row[2] for row in same] == ["the [cat] sat on a mat", "The dog barked at the [cat]"]
+    assert [row[0] for row in same] == ["1.0000"] * 2  # words alone
     output = printed(*asked, "-n", 3)
     rows = [line.split("\t") for line in output.splitlines()]
     assert rows[0] == ["1.0000", "2", "the [cat] sat on a mat"]
@@ -31,6 +32,12 @@ def test_neighbours_are_sorted(corpus):
     cat = vectors[2][-1, 1]
     cosines = [v @ cat / np.linalg.norm(v) / np.linalg.norm(cat) for one in vectors for v in one[-1]]
     assert [float(row[0]) for row in rows] == pytest.approx(sorted(cosines)[::-1][:3], abs=1e-4)
+
+
+def test_same_word_has_any_case_and_normal_form(corpus):
+    corpus.write_text("The cafe\u0301\nThe Caf\u00e9 is a cafe\n")
+    found = printed("neighbours", "caf\u00e9", "a caf\u00e9", corpus, "--same-word", *MODEL)
+    assert sorted(line.split("\t")[1] for line in found.splitlines()) == ["0", "1"]
 
 
 def test_wrong_values_are_refused(corpus, tmp_path):
@@ -42,6 +49,7 @@ def test_wrong_values_are_refused(corpus, tmp_path):
     )
     assert alone == f"{corpus}: no other occurrence of 'cow'" and not (tmp_path / "new.png").exists()
     assert "layer 3" in refuse(*asked, "--layer", 3)
+    assert "reads characters and needs no vocabulary" in refuse(*asked, "--vocab-file", corpus)
     assert "exists; --overwrite" in refuse(*asked, "--plot", tmp_path / "near.png")
     assert "must end in .html, .png" in refuse(*asked, "--plot", tmp_path / "near.docx")
     message = refuse(*asked, "--overwrite", "--plot", corpus)
@@ -73,6 +81,7 @@ def test_plane_keeps_distances():
     random = np.random.default_rng(0)
     points = random.normal(size=(6, 2)) @ random.normal(size=(2, 9))
     plane = plane_of_directions(points)
+    np.testing.assert_allclose(plane.mean(axis=0), 0, atol=1e-9)
     directions = points / np.linalg.norm(points, axis=1, keepdims=True)
     for one, other in itertools.combinations(range(6), 2):
         distance = np.linalg.norm(directions[one] - directions[other])

@@ -23,6 +23,7 @@ def noted(tmp_path):
     """A run with metrics."""
     lines = [train_line(step, perplexity=900.0 / step) for step in range(1, 90)]
     lines[40:40] = [heldout_line(40, perplexity=200.0, best=True, time=1795243600.0)]
+    lines[20:20] = [heldout_line(20, perplexity=250.0, best=True)]
     return record(tmp_path / "one", *lines, heldout_line(90, perplexity=210.0))
 
 
@@ -51,7 +52,7 @@ def test_page_is_written(noted, tmp_path):
         *(("&lt;u&gt;x, step 20", kind) for kind in ("training", "")),
     ]
     perplexities = [trace["y"] for (_, kind), trace in curves.items() if kind in kinds[1:]]
-    assert perplexities == [[240.1] * 2, [200.0, 210.0], [200.0, None]]
+    assert perplexities == [[240.1] * 3, [250.0, 200.0, 210.0], [None, 200.0, None]]
     panels = [figure["layout"][f"yaxis{number}"]["title"]["text"] for number in ("", 2, 3, 4)]
     assert panels == ["perplexity", "learning<br>rate", "gradient<br>norm", "tokens per<br>second"]
     assert len(figure["data"]) == 4 * (7 + 4)
@@ -81,13 +82,15 @@ def test_ascii_chart(noted):
 def test_several_runs_have_one_curve_each(noted, tmp_path):
     """A run without heldout text has its training perplexity."""
     other = record(tmp_path / "other\x1b[2J", *(train_line(step, sampled=False) for step in (10, 20)))
-    lines = run("plot", noted, other).splitlines()
-    assert lines[0] == r"one, other\x1b[2J"
-    assert lines[-2:] == [
+    third = record(tmp_path / "third", *map(train_line, (10, 20)))
+    lines = run("plot", noted, other, third).splitlines()
+    assert lines[0] == r"one, other\x1b[2J, third"
+    assert lines[-3:] == [
         "A heldout: one, step 90, best heldout perplexity 200.00 at step 40",
         r"B training: other\x1b[2J, step 20",
+        "C training, sampled softmax: third, step 20",
     ]
-    assert sum(line.count("B") for line in lines) == 3
+    assert sum(line.count("B") for line in lines) == 1 and sum(line.count("C") for line in lines) == 3
 
 
 def test_bad_input(noted, tmp_path):
@@ -116,11 +119,12 @@ def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
 
 def test_tokens_add_up_over_calls(tmp_path):
     lines = [train_line(step, tokens=100 * step, epoch=step / 2) for step in (1, 2)]
-    lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(4, tokens=190, epoch=0.5)]
+    lines += [train_line(3, tokens=90, epoch=0.25), heldout_line(3, tokens=90, epoch=0.25)]
+    lines += [heldout_line(4, tokens=190, epoch=0.5)]
     directory = record(tmp_path / "one", *lines, train_line(5, tokens=10, epoch=0.125))
     for x, train, heldout in (
-        ("tokens", [100, 200, 290, 400], [390]),
-        ("epoch", [0.5, 1.0, 1.25, 1.625], [1.5]),
+        ("tokens", [100, 200, 290, 400], [290, 390]),
+        ("epoch", [0.5, 1.0, 1.25, 1.625], [1.25, 1.5]),
     ):
         picture = curves_picture(load_curves([directory]), x)
         curves = {series.name: series for series in picture.views[picture.chosen].series}

@@ -257,6 +257,7 @@ def test_query_is_raw_too(trained, texts):
     asked = ("neighbours", "--raw", unicodedata.normalize("NFD", "café"))
     found = printed(*asked, "It rose. He saw the café.", raw, "--model", trained, "--same-word", "-n", 1)
     assert found.endswith("\t0\tMr . Maier saw the [café] .\n")
+    assert found == printed(*asked, "He saw the café.", raw, "--model", trained, "--same-word", "-n", 1)
     message = refuse(*asked, "It rose. He saw.", raw, "--model", trained)
     assert message == "'café' is not a word of the sentence 'It rose . He saw .'"
 

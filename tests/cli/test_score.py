@@ -231,8 +231,10 @@ def test_command_prints_predictions(tmp_path, predictor):
     ]
     (expected,) = predictor.predict([["the", "a"]], 2)
     assert records[0]["best"] == [[word, pytest.approx(p, rel=1e-5)] for word, p in expected[0].best]
-    header, line = printed("predict", text, *flags, "--gap", "___").splitlines()
-    assert header == "line\tposition\tword\tpredictions" and line.startswith("2\t1\t___\t")
+    header, line = printed("predict", text, *flags, "--gap", "___", "--context", "left").splitlines()
+    ((place,),) = predictor.predict([["a", "___", "the"]], 2, "left", "___")
+    best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
+    assert header == "line\tposition\tword\tpredictions" and line == f"2\t1\t___\t{best}"
 
 
 def test_command_fills_gaps(tmp_path, predictor):

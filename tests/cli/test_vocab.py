@@ -23,6 +23,10 @@ def test_build_and_check(text, tmp_path):
     assert outfile.read_bytes() == b"<S>\n</S>\n<UNK>\nthe\ncat\ndog\nsaw\n"
     assert "12 tokens, 6 types (1 blank line skipped)" in output and "83.33%" in output  # 10 of 12
     assert refuse(*build) == f"{outfile}: exists; --overwrite replaces it"
+    text.write_bytes(TEXT.replace("cat", "cafe\u0301").encode())
+    run(*build, "--max-size", 5, "--overwrite", "--form", "none")
+    assert outfile.read_text().split()[3:] == ["the", "cafe\u0301"]
+    text.write_bytes(TEXT.encode())
     assert "50.00%" in run(*build, "--max-size", 5, "--overwrite")
     assert outfile.read_text().split()[3:] == ["the", "cat"]
     assert run("vocab", "check", outfile) == f"{outfile}: no problems found\n"

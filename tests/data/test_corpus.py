@@ -201,6 +201,7 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
         ),
         pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
         pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
+        pytest.param("a\tb\nc\n", WORDS, None, id="half a table"),
         pytest.param(
             "a cafÃ ©\n" + "a\n" * 9,
             Vocabulary.from_words([*MARKS, "a", "cafÃ", "©"]),
@@ -230,3 +231,8 @@ def test_doubts(text, vocabulary, doubt, tmp_path):
     counts = corpus.count_corpus([file], vocabulary)
     told = [*corpus.doubts_about_corpus(counts, vocabulary, first_lines([file]))]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told
+
+
+def test_first_lines_are_some_of_each_file(tmp_path):
+    file = write(tmp_path / "text", "a\n" * 30)
+    assert [len(first_lines([file] * n_files)) for n_files in (1, 50, 3000)] == [30, 1500, 2000]

@@ -1,10 +1,12 @@
 """The jobs: texts and their pieces, the workers without Ray, and what the jobs write and print on Ray."""
 
+import contextlib
 import gzip
 import os
 import signal
 import threading
 import time
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -19,9 +21,11 @@ from tests.ray.local import workers
 pytest.importorskip("ray.data")
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+import ray.data  # noqa: E402
 
 from bilm.embedding.parquet_output import vectors_of  # noqa: E402
-from bilm.ray import Embed, Score, jobs  # noqa: E402
+from bilm.ray import Cluster, Embed, Score, jobs  # noqa: E402
+from bilm.ray.cluster import Workers  # noqa: E402
 
 RUN = ("--save-dir", CHAR / "final", "--vocab-file", VOCAB)
 RAY = ("--ray", "local", "--ray-workers", "1")  # the one of `cluster`
@@ -118,10 +122,25 @@ def test_call_raises_wrong_input(tmp_path):
 
 
 def test_scores_of_a_batch():
-    table = Score(CHAR / "final", VOCAB, column="line")({"line": np.array(["the unseenword", ""])})
-    assert table["known"].to_pylist() == [[True, False], None]
-    forward, backward = (table[name].to_pylist() for name in ("forward", "backward"))
-    assert [len(forward[0]), len(backward[0])] == [3, 3] and forward[1] is backward[1] is None
+    table = Score(CHAR / "final", VOCAB, column="line")({"line": np.array(["", "the unseenword", ""])})
+    assert table["known"].to_pylist() == [None, [True, False], None]
+    for name in ("forward", "backward"):
+        assert [scores and len(scores) for scores in table[name].to_pylist()] == [None, 3, None]
+
+
+def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
+    """And a checkpoint's name as it is."""
+    given, dataset = {}, create_autospec(ray.data.Dataset, instance=True)
+    dataset.map_batches.side_effect = lambda worker, **settings: given.update(settings)
+    monkeypatch.setattr(jobs, "_read_pieces", lambda *_: dataset)
+    place = create_autospec(Cluster, instance=True)
+    place.connected.return_value = contextlib.nullcontext(Workers(1, 2, 0.0, 2))
+    monkeypatch.chdir(tmp_path)
+    run_dir = ModelArguments(save_dir="run", checkpoint="best")
+    with jobs._results(["texts"], Score, run_dir, "vocab.txt", place):
+        model, vocabulary = given["fn_constructor_args"]
+    assert model == ModelArguments(save_dir=tmp_path / "run", checkpoint="best")
+    assert vocabulary == str(tmp_path / "vocab.txt") and given["fn_constructor_kwargs"]["n_threads"] == 2
 
 
 # --- on Ray, whose workers load TensorFlow ------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Training on Ray: the call, what its workers do, and on this machine two of which one is killed."""
 
+import contextlib
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from tests.runs.test_two_workers import start, write_shards
 pytest.importorskip("ray.train")
 from bilm.ray import Cluster  # noqa: E402
 from bilm.ray import training as ray_training  # noqa: E402
+from bilm.ray.cluster import Workers  # noqa: E402
 from bilm.ray.training import Attempt, Relay, RemoteCall, remote_call  # noqa: E402
 
 RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the one of `cluster`
@@ -46,6 +48,7 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
         ({"save_dir": "/run"}, Path("/run")),
         ({"model": "/m"}, Path("/m")),
         ({"model": "/m", "save_to": "/new"}, Path("/new")),
+        ({"save_dir": "/m", "save_to": "/new"}, Path("/new")),
         ({"save_dir": "/run", "dry_run": True}, None),
     ):
         assert remote_call("restart", given, None).save_dir == save_dir
@@ -60,6 +63,28 @@ def test_arguments_are_checked_first():
     with pytest.raises(OptionsError, match="`freeze` is 'all'"):
         bilm.restart(TRAIN, "run", freeze="all", ray=place)
     assert not place.train.called
+
+
+@pytest.mark.parametrize(
+    ("cluster", "arguments", "expected"),
+    [
+        (Cluster(), {}, (1, None)),
+        (Cluster(), {"n_gpus": 2}, (1, 2.0)),
+        (Cluster(n_workers=3, gpus_per_worker=0.5), {"n_gpus": 2}, (3, 0.5)),
+    ],
+    ids=["default", "GPUs of a worker", "given"],
+)
+def test_training_chooses_its_workers(cluster, arguments, expected, monkeypatch):
+    seen = []
+
+    def connected(place):
+        seen.append((place.n_workers, place.gpus_per_worker))
+        return contextlib.nullcontext(Workers(1, 2, 0.0, 2))
+
+    monkeypatch.setattr(Cluster, "connected", connected)
+    monkeypatch.setattr(ray_training, "run", lambda *_: None)
+    cluster.train("train", arguments, bilm.Reporter(), None)
+    assert seen == [expected]
 
 
 # --- the workers, without Ray -------------------------------------------------------------------------

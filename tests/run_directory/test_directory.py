@@ -111,6 +111,7 @@ def test_second_save_becomes_newest(saved, options, removed):
     model, optimizer = new_model(options, 3)
     assert run.obsolete(keep=1, first=0, step=9) == [7] and run.obsolete(keep=2, first=0, step=9) == []
     assert run.obsolete(keep=1, first=7, step=9) == []  # the call began from it
+    assert run.obsolete(keep=1, first=0, step=9, spare=[7]) == run.obsolete(keep=1, first=0, step=6) == []
     for name in ("model.ckpt-8.data-00000-of-00001", "model.ckpt-x.data"):
         (run.path / name).write_text("of a process that was killed, or mine")
     run.save(model, optimizer, 9, 50.0, obsolete=[7])

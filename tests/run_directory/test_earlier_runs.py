@@ -8,10 +8,13 @@ import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.data.corpus import count_corpus
 from bilm.errors import CheckpointError, OptionsError
+from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import WRITER, read_metrics
 from bilm.runs.settings import read_arguments
 from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, refuse, run
+from tests.records import call_line
 from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
@@ -88,6 +91,9 @@ def test_finished_run_is_readable(golden):
 def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
     """As the schedule had ended on this text, the learning rate is a sixth."""
     finished = golden / "finished"
+    for files, has_ended in (([TRAIN], True), ([TRAIN, HELDOUT], False)):
+        shards = count_corpus(files, bilm.Vocabulary(VOCAB)).shards
+        assert RunModel(finished).has_ended_on(shards) is has_ended
     result = bilm.restart(TRAIN, finished, save_to=tmp_path / "to", max_steps=1)
     assert (result.step, result.save_dir) == (7, tmp_path / "to")
     assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended" in (
@@ -136,6 +142,8 @@ def test_lost_options_come_from_records(tmp_path, caplog):
     golden, path = RUNS[0], tmp_path / "run"
     shutil.copytree(golden / "interrupted", path)
     (path / "options.json").unlink()
+    with (path / "calls.jsonl").open("a") as file:  # of a restart, whose options the model does not get
+        file.write(json.dumps(call_line()) + "\n")
     assert "step 3" in run("info", path) and not (path / "options.json").exists()
     assert f"{path / 'options.json'}: missing; the options are those in calls.jsonl" in caplog.text
     command = ["train", "--config", path / "run.toml", "--train-prefix", TRAIN, "--heldout-prefix", HELDOUT]

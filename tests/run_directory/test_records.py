@@ -46,7 +46,7 @@ def test_partial_last_line_is_ignored(tmp_path, end):
 
 def test_repeated_steps_replace_earlier(tmp_path):
     first = [train_line(10), heldout_line(10, best=True), train_line(20, loss=5.0), heldout_line(20)]
-    again = [train_line(15), train_line(20, loss=4.0), heldout_line(20, perplexity=9.0)]
+    again = [train_line(15), heldout_line(20, perplexity=9.0), train_line(20, loss=4.0)]
     metrics = read_metrics(write_lines(tmp_path / "m.jsonl", *first, *again))
     assert [(record.step, record.loss) for record in metrics.train] == [(10, 6.0), (15, 6.0), (20, 4.0)]
     assert [(record.step, record.perplexity) for record in metrics.heldout] == [(10, 260.9), (20, 9.0)]

@@ -104,12 +104,20 @@ def test_card_of_unscored_step_says_so(place, tmp_path):
     assert rows(body)["parameters"].endswith(", with the softmax")
 
 
+def test_card_of_earlier_step_has_its_own_numbers(place, tmp_path):
+    run("dump-weights", "--save-dir", place / "run", "--checkpoint", 2, "--model-dir", tmp_path / "model")
+    _, body = head_and_body(tmp_path / "model")
+    assert " at step 2, " in rows(body)["heldout perplexity"]
+    assert re.findall(r"^    bilm (\w+)", body, re.M) == ["train"]
+
+
 def test_card_of_another_runs_model_says_so(place, tmp_path):
     few = ("--max-steps", 1, "--train-prefix", TRAIN, "--no-xla")
     run("restart", "--save-dir", place / "run", "--save-to", tmp_path / "to", *few)
     run("dump-weights", "--save-dir", tmp_path / "to", "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
     assert "Its commands, the first one first, after 4 steps of another run:\n\n    # seed" in body
+    assert rows(body)["training"] == "5 steps; in the last command 6 tokens, 0.00 passes"
 
 
 def test_overwrite_replaces_only_model(place, tmp_path):
@@ -126,7 +134,8 @@ def test_overwrite_replaces_only_model(place, tmp_path):
 
 
 def test_card_without_records_says_so(tmp_path):
-    archive = write_zip(tmp_path / "193.zip", model_files())
+    steps = {"text.json": b'{"language": "und", "form": null}'}
+    archive = write_zip(tmp_path / "193.zip", model_files() | steps)
     run("dump-weights", "--model", archive, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
     unknown = {"language": "not stated", "licence": "not stated", "heldout perplexity": "not measured"}

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bilm.errors import ArgumentError, OptionsError, require_flags, require_positive
+import bilm
+from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, require_positive
 from bilm.options import PRESETS
 from bilm.runs.settings import ARGUMENTS, TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
-from tests.helpers import write_json
+from tests.helpers import VOCAB, write_json
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,7 @@ def test_read_arguments_reads_file(tmp_path):
         ([], "the file: expected an object, got []"),
         ({"vocab_fil": 1, "vocab_file": 2}, "'vocab_fil': unrecognised option"),
         ({"options": {"lstm": {}}}, "invalid options:\n  lstm.dim: missing"),
+        ({"options": PRESETS["tiny"].to_json() | {"hue": 1}}, "invalid options:\n  'hue': unrecognised"),
         ({"train_prefix": 3}, "`train_prefix` is 3; expected files"),
         ({"overwrite": True}, "'overwrite': unrecognised option"),
     ],
@@ -84,6 +86,24 @@ def test_read_arguments_names_file_and_problem(values, message, tmp_path):
     with pytest.raises(OptionsError) as caught:
         read_arguments(file)
     assert str(caught.value).startswith(f"{file}: {message}")
+
+
+def test_record_repeats_the_call(monkeypatch):
+    requests = []
+
+    def begin(request, *_):
+        requests.append(request)
+        raise DataError("enough")
+
+    monkeypatch.setattr("bilm.runs.prepare.run", begin)
+    for n_train_tokens in (None, 9):
+        with pytest.raises(DataError, match="enough"):
+            bilm.train("a", VOCAB, "r", max_time="1m", resume=True, keep=3, n_train_tokens=n_train_tokens)
+    options = PRESETS["tiny"].with_values({"n_train_tokens": 9})
+    counted, given = (request.repeated(5, options, 2) for request in requests)
+    assert (counted["seed"], counted["threads"], counted["keep"]) == (5, 2, 3)
+    assert counted.keys().isdisjoint(("max_time", "resume", "dry_run", "eval_every", "n_train_tokens"))
+    assert given == counted | {"n_train_tokens": 9}
 
 
 def test_intervals_are_steps_minutes_or_epochs():

@@ -34,7 +34,7 @@ TEI = """<?xml version="1.0"?>
 <head>De amicitia</head>
 <p>Mucius augur<note>Some <note>old</note> augur.</note> multa &name;
 &nowhere;narrare <app><lem>solebat</lem><rdg>solet</rdg></app>
-de <app><rdg>Gaio</rdg><rdg>Lucio</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
+de <app><rdg>Gaio</rdg><rdg>Lucio</rdg><rdg>Tito</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
 <p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
 <lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
 ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pixel</Description><Layout>
@@ -197,9 +197,13 @@ SAMPLES = {
             "a.csv": 'id,note,"by"\r\n1,"It rose, they said.\r\n""So""\r\n\r\nThe\r\nend.",A\r\n\r\n2,,B\r\n',
             "b.tsv": "\n\tnote\tid\n0\tIt is.\t3\n",
             "c": "One, note, two.\n",
+            "d": "note\n\nIt was, too.\n",
         },
         ["--field", "note", "--heldout", "0"],
-        ["It rose , they said .", '" So "', "The end .", "It is .", "One , note , two ."],
+        [
+            *("It rose , they said .", '" So "', "The end .", "It is ."),
+            *("One , note , two .", "note", "It was , too ."),
+        ],
         ["table: 2 files"],
     ),
     "Table by its name": (
@@ -209,9 +213,15 @@ SAMPLES = {
         ["a.csv: most lines seem rows of a table"],
     ),
     "Rows of a table with commas": (
-        {"t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5, "u": "One, two, three.\n\n" * 4},
+        {
+            "t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5,
+            **{"u": "One, two, three.\n\n" * 4, "v": "One, two.\n" * 5},
+        },
         ["--keep-lines"],
-        ["Id , Text , Note", *['1 , " Ja . " ,'] * 5, *["One , two , three ."] * 4],
+        [
+            *("Id , Text , Note", *['1 , " Ja . " ,'] * 5),
+            *(*["One , two , three ."] * 4, *["One , two ."] * 5),
+        ],
         ["t: most lines seem rows of a table"],
     ),
     "Tokenised text": (
@@ -257,6 +267,18 @@ SAMPLES = {
         ["I don’t know — ¿ no ?"],
         [],
     ),
+    "Encodings that are read as one with more characters": (
+        {
+            name: f'<html><meta charset="{name}"><p>'.encode() + text.encode(whole)
+            for name, text, whole in [
+                *(("ascii", "’", "cp1252"), ("iso-8859-9", "–ğ", "cp1254"), ("shift_jis", "①", "cp932")),
+                *(("euc-kr", "똠", "cp949"), ("gb2312", "镕", "gbk"), ("gbk", "€", "gb18030")),
+            ]
+        },
+        [],
+        ["’", "똠", "镕", "€", "– ğ", "①"],
+        [],
+    ),
     "ASCII where UTF-16 was said": ({"t": "One."}, ["--encoding", "utf-16-le"], ["One ."], []),
     "UTF-32": ({"t": "Où?".encode("utf-32")}, [], ["Où ?"], []),
     "UTF-16": ({"t": "Où?\r\n\r\nLà".encode("utf-16")}, [], ["Où ?", "Là"], []),
@@ -267,7 +289,7 @@ SAMPLES = {
             *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
             *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
         ],
-        ["TEI:", "rdg 2", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
+        ["TEI:", "rdg 3", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
     ),
     "XML": (
         {"t": '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>'},
@@ -390,7 +412,7 @@ SAMPLES = {
         [],
     ),
     "Numbered fragment": ({"t": "[1]\nOne."}, [], ["[ 1 ] One ."], []),
-    "JSON lines, another key": ({"t": '{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
+    "JSON lines, another key": ({"t": '\ufeff{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
     "CoNLL-U": ({"t": CONLLU}, [], ["del Sr.", "No"], ["CoNLL-U:"]),
     "CoNLL-U whose sentence ends in a multiword token": (
         {"t": f"1\tSay{X}2-3\tdel{X}2\tde{X}3\tel{X}\n1\tNo{X}2\tno{X}"},
@@ -398,7 +420,12 @@ SAMPLES = {
         ["Say del", "No no"],
         [],
     ),
-    "UTF-16 without a mark": ({"t": "Où?".encode("utf-16-le")}, ["--encoding", "utf-16-le"], ["Où ?"], []),
+    "UTF-16 without a mark": (
+        {"t": "Où?".encode("utf-16-le"), "u": "Who?".encode("utf-16-le")},
+        ["--encoding", "utf-16-le"],
+        ["Où ?", "Who ?"],
+        [],
+    ),
     "HTML in the encoding that is said": (
         {"t": b"<html><p>\xe0 la"},
         ["--encoding", "latin-1"],
@@ -421,10 +448,13 @@ SAMPLES = {
         ["note 1"],
     ),
     "TEI with prefixes": (
-        {"t": "<tei:TEI xmlns:tei='t'><tei:text><tei:p>A<tei:note>x</tei:note></tei:p></tei:text></tei:TEI>"},
+        {
+            "t": "<t:TEI xmlns:t='t'><t:text><t:p>A<t:note>x</t:note></t:p></t:text></t:TEI>",
+            "u": "<TEI><text>B<note>y</note></text></TEI>",
+        },
         [],
-        ["A"],
-        ["TEI:", "note 1"],
+        ["A", "B"],
+        ["TEI:", "note 2"],
     ),
     "TEI with abbreviations, words and gaps": (
         {"t": "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>"},
@@ -521,6 +551,7 @@ def test_samples_become_sentences(name, tmp_path):
     words = [*words, f"{len(expected)} sentences"]
     text = "".join(page.split())  # lines may be folded within a long name
     assert [word for word in words if "".join(word.split()) not in text] == []
+    assert text.count("mostlinesseem") == "".join(words).count("most lines seem")
     assert max(map(cell_len, page.splitlines())) <= 80
     vocabulary = (corpus / "vocab.txt").read_text("utf-8").split("\n")
     assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
@@ -538,9 +569,10 @@ def test_page_names_the_languages_with_abbreviations():
 def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
     files, flags, expected, _ = SAMPLES[name]
     raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
-    run("prepare", raw, "--out", corpus, "--heldout", 0, *flags)
+    run("prepare", raw, "--out", corpus, "--heldout", 0, "--field", "f", "--encoding", "koi8-r", *flags)
     (text,) = [path for path in raw.rglob("*") if path.is_file() and not path.name.startswith(".")]
     pipeline = TextPipeline.from_file(corpus / "text.json")
+    assert (pipeline.field, pipeline.encoding) == ("f", "koi8-r")
     assert [" ".join(words) for words in pipeline.sentences(text.read_bytes().decode())] == expected
 
 
@@ -663,6 +695,7 @@ def test_whole_files_are_held_out(tmp_path):
     assert len(facts["heldout_files"]) == 4 and facts["heldout_files"][0] in page.replace(
         "\n            ", ""
     )
+    assert len(bilm.prepare(raw, tmp_path / "b", heldout=0.3).heldout_files) == 12  # 13 are not too many
     names = {os.path.basename(name)[:2] for name in facts["heldout_files"]}
     books = re.findall(r"Book (\d+)", (tmp_path / "a/heldout.txt").read_text())
     assert {f"{int(book):02}" for book in books} == names and len(books) == 4 * 30
@@ -746,6 +779,15 @@ def test_repeated_sentences_are_counted_or_dropped(tmp_path):
     assert "2 sentences that occurred before, dropped" in page and "3 sentences, 8 tokens, 6 types" in page
 
 
+def test_large_text_is_counted_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_TYPES", 3)
+    monkeypatch.setattr(module, "_MOST_HASHES", 1)
+    raw = write(tmp_path / "raw", {"t": "One two. One two. Three. Three. Four."})
+    page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", 0, "--unique")
+    assert "4 sentences, 9 tokens, 2 types at least" in page  # the others were seen once
+    assert sentences_of(tmp_path / "a") == ["One two .", "Three .", "Three .", "Four ."]
+
+
 def test_shards_have_some_of_every_file(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARD_BYTES", 8000)
     raw = write(tmp_path / "raw", chapters(4, 300))
@@ -757,12 +799,12 @@ def test_shards_have_some_of_every_file(tmp_path, monkeypatch):
 
 
 def test_page_names_unknown_words_and_longest_sentences(tmp_path):
-    text = "".join(f"Word{k} is rare here and there.\n\n" for k in range(2000)) + "a " * 70
+    text = "".join(f"Word{k} is rare here, Word{k} there.\n\n" for k in range(2000)) + "a " * 70
     raw = write(tmp_path / "raw", {"t": text})
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
     facts = facts_of(tmp_path / "a")
     words = (tmp_path / "a/heldout.txt").read_text().split()
-    vocabulary = (tmp_path / "a/vocab.txt").read_text().split()
+    vocabulary = {*(tmp_path / "a/vocab.txt").read_text().split()}
     share = sum(word not in vocabulary for word in words) / len(words)
     assert facts["unknown_share"] == pytest.approx(share) and f"{share:.2%} of the heldout words" in page
     assert len(facts["unknown"]) == 10 and facts["unknown"][0][0] in page
@@ -784,6 +826,7 @@ def test_json_is_the_record_of_the_corpus(tmp_path):
     n_bytes = sum(path.stat().st_size for path in raw.iterdir())
     assert told[-1] == (n_bytes, n_bytes, 180) and sorted(told) == told
     assert result.train.n_sentences == len(sentences_of(tmp_path / "b"))
+    assert [(kind.n_files, kind.n_bytes) for kind in result.kinds.values()] == [(3, n_bytes)]
     assert json.loads(json.dumps(result.to_json())) == facts_of(tmp_path / "a")
 
 
@@ -910,6 +953,8 @@ def test_corpus_is_its_files(tmp_path):
         assert (own["train_prefix"], own["vocab_file"]) == ((f"{corpus}/train",), f"{corpus}/vocab.txt")
         assert own.get("heldout_prefix") == (heldout and (heldout,)) and own["seed"] == 3
         assert with_corpus(own, "train") == own  # in the workers of a cluster
+        with pytest.raises(ArgumentError, match="`corpus` does not go with `heldout_prefix`"):
+            with_corpus({"corpus": corpus, "heldout_prefix": ("other.txt",)}, "train")
         assert "vocab_file" not in with_corpus({"corpus": corpus}, "restart")
         assert "vocab_file" in with_corpus({"corpus": corpus, "remap_vocab": True}, "restart")
 
