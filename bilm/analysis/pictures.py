@@ -365,7 +365,7 @@ def _trace(picture: Picture, view: View, series: Series, sides: Sequence[str | N
         "type": "scatter",
         "mode": "+".join(part for part, is_there in parts.items() if is_there),
         "x": [float(f"{x:.7g}") for x in series.xs],
-        "y": [None if math.isnan(y) else y for y in series.ys],
+        "y": [*series.ys],
         "line": {"width": style.width, "dash": style.dash or "solid", "color": series.colour},
         "marker": {"size": 1.5 * style.size or 6, "symbol": style.marker or "circle", "color": series.colour},
         "name": _escaped(series.name),

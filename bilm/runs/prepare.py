@@ -222,7 +222,7 @@ def _read_texts(
     if heldout and (share := text.counts.n_shared / heldout.counts.n_words) >= _LEAST_SHARED:
         reporter.warn(
             f"heldout: {share:.0%} of the words are in sentences of the training text; the perplexity will "
-            "not show overfitting to these"
+            "not show overfitting to these; `unique` of `bilm prepare` drops repeated sentences"
         )
     return text, heldout
 

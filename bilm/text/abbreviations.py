@@ -47,7 +47,7 @@ _ABBREVIATIONS = {
 _ABBREVIATIONS["nb"] = _ABBREVIATIONS["nn"] = _ABBREVIATIONS["no"]
 _ABBREVIATIONS["de"] |= {str(number) for number in range(1, 32)}  # ordinals, as in dates
 _TAIL = 40  # characters of a sentence, among which the last word is
-_LAST_WORD = re.compile(r"(?<!\w)(\w+)\.[^\S\u2029]*$")
+_LAST_WORD = re.compile(r"(\w+)\.[^\S\u2029]*$")
 
 
 def has_abbreviations(language: str) -> bool:

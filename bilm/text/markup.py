@@ -118,7 +118,7 @@ class _Blocks:
                 self._text[-1:] = [_HYPHEN.sub("", text) for text in self._text[-1:]]
             else:
                 self.text("\n")
-        elif name in self._rules.words:
+        elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
             self.text(" ")
         elif self._is_block(name):
             self.end_paragraph()

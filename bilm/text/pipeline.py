@@ -33,7 +33,7 @@ _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 _SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # where zero-width spaces separate words
 _UNSPACED = _SOUTH_EAST + "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
 _UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
-HYPHENS = "-\u2010\u00ac\u2e17"
+HYPHENS = "-=\u2010\u00ac\u2e17"
 """Hyphens of divided words, as in a set of a regular expression: also those of OCR and of Fraktur."""
 _DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:and|und|oder)\b|\w+-\w)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"

@@ -176,7 +176,7 @@ SAMPLES = {
     "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
     "Divided words": (
         {
-            "t": "Ein-\nund the con-\r\nsti\u00ac\n tution of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
+            "t": "Ein-\nund the con-\r\nsti\u00ac\n tu=\ntion of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
             "the end pre-\nand Stoke-\non-Sea."
         },
         ["--dehyphenate"],
@@ -184,7 +184,7 @@ SAMPLES = {
             "Ein - und the constitution of Vig -",
             "olo , Anglo - Saxon 19 - 20 - the end pre - and Stoke - on - Sea .",
         ],
-        ["hyphens at line ends 2"],
+        ["hyphens at line ends 3"],
     ),
     "Table": (
         {"t": "The\tDT\n.\tSENT\n"},
@@ -379,6 +379,7 @@ SAMPLES = {
         ["à la"],
         ["HTML:"],
     ),
+    "hOCR": ({"t": "<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b"}, [], ["A b"], []),
     "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
     "SubRip": (
         {
