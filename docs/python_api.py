@@ -298,6 +298,8 @@ def argument(name: str, default: ast.expr | None) -> str:
     """Return an argument with its default."""
     if default is None:
         return name
+    if isinstance(default, ast.Call) and default.keywords and default.keywords[0].arg == "default":
+        default = default.keywords[0].value  # of `dataclasses.field`
     value = ast.unparse(default)
     return f"{name}={_SPELLINGS.get(value, value)}".replace("'", '"')
 

@@ -407,9 +407,9 @@ def _spoken_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines of SubRip's and WebVTT's subtitles, without blank ones, headers, numbers and times."""
     for is_blank, those in groupby(lines, lambda line: not line.strip()):
         block = [*those]
-        if is_blank or re.match(r"(WEBVTT|NOTE|STYLE|REGION)\b", block[0]):
-            continue
         times = {number for number, line in enumerate(block) if re.match(rf"\s*{_TIMES}", line)}
+        if is_blank or (not times and re.match(r"(WEBVTT|NOTE|STYLE|REGION)\b", block[0])):
+            continue
         names = {number - 1 for number in times if number == 1 or block[number - 1].strip().isdecimal()}
         for number in sorted({*range(len(block))} - times - names):
             yield html.unescape(re.sub(r"</?[a-z\d][^>]*>|\{\\[^}]*\}", "", block[number]))
