@@ -591,13 +591,15 @@ NOT_TEXT = {
 @pytest.mark.parametrize("what", NOT_TEXT)
 def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    raw = write(Path("raw"), {"x": NOT_TEXT[what], "README.md": "No.", "t.txt": "Yes."})
+    files = {"x": NOT_TEXT[what], "README.md": "No.", "t.txt": "Yes.", "a": "", "b": ""}
+    raw = write(Path("raw"), files)
     out = tmp_path / "corpus"
     assert f"{raw / 'x'}: is {what}" in refuse("prepare", raw / "x", "--out", out)
     assert not out.exists()
     page = " ".join(run("prepare", raw, "--out", out, "--heldout", 0).split())
     assert f"raw/x: is {what.split('`')[0]}" in page and sentences_of(out) == ["Yes ."]
     assert "raw/README.md: seems to describe the texts, by its name" in page
+    assert "raw/a, raw/b: each is empty" in page
     run("prepare", raw / "README.md", raw, "--out", out, "--heldout", 0, "--overwrite")
     assert sentences_of(out) == ["No .", "Yes ."]
     # The same words wherever a text is read.

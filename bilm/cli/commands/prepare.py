@@ -12,6 +12,7 @@ from bilm.cli.group import with_flags
 from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
+from bilm.io.shards import name_files
 from bilm.options.parameters import parameters
 from bilm.text.abbreviations import has_abbreviations
 from bilm.text.settings import Settings
@@ -112,7 +113,11 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     for kind, counts in report.kinds.items():
         files = counts.first if counts.n_files == 1 else f"{counts.n_files:,} files"
         yield "read", f"{kind}: {files}, {size_of(counts.n_bytes)}"
-    yield from (("skipped", with_flags(text)) for text in _first(report.skipped))
+    skipped: dict[str, list[str]] = {}
+    for name, _, reason in (text.partition(": ") for text in report.skipped):
+        skipped.setdefault(reason, []).append(name)
+    for reason, names in skipped.items():
+        yield "skipped", f"{name_files(names)}: {'each ' * (len(names) > 1)}{with_flags(reason)}"
     for title, numbers in (("left out", report.left_out), ("removed", report.removed)):
         if numbers:
             yield title, ", ".join(_first([f"{name} {count:,}" for name, count in numbers.items()]))
