@@ -165,11 +165,9 @@ class Source:
             content_lines = (line for line in lines if not re.match(r"</?doc\b", line))
             yield from filter(str.strip, map(html.unescape, content_lines))
         else:
-            cells: Iterator[Iterable[str]] = iter([lines])
-            if self.kind is Kind.TABLE:
-                cells = _cells(lines, self.name, text_field)
-            elif self.kind is Kind.SUBTITLES:
-                cells = iter([_spoken_lines(lines)])
+            if self.kind is Kind.SUBTITLES:
+                lines = _spoken_lines(lines)
+            cells = _cells(lines, self.name, text_field) if self.kind is Kind.TABLE else iter([lines])
             for cell in cells:
                 yield from paragraphs(cell) if split is Split.SENTENCES else filter(str.strip, cell)
 
@@ -411,8 +409,9 @@ def _spoken_lines(lines: Iterable[str]) -> Iterator[str]:
         if is_blank or (not times and re.match(r"(WEBVTT|NOTE|STYLE|REGION)\b", block[0])):
             continue
         names = {number - 1 for number in times if number == 1 or block[number - 1].strip().isdecimal()}
-        for number in sorted({*range(len(block))} - times - names):
-            yield html.unescape(re.sub(r"</?[a-z\d][^>]*>|\{\\[^}]*\}", "", block[number]))
+        for number, line in enumerate(block):
+            if number not in times | names:
+                yield html.unescape(re.sub(r"</?[a-z\d][^>]*>|\{\\[^}]*\}", "", line))
 
 
 _CONLLU_ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?\t(?=(?:[^\t]*\t){8}[^\t]*$)")

@@ -96,17 +96,8 @@ def test_commands_take_best_checkpoint(validated, tmp_path):
 def test_restart_keeps_the_best_of_the_same_heldout_text(validated, tmp_path):
     path = shutil.copytree(validated.path, tmp_path / "run")
     text, heldout = (validated.path.with_name(name) for name in ("train.txt", "heldout.txt"))
-    restart = (
-        "restart",
-        "--save-dir",
-        path,
-        "--train-prefix",
-        text,
-        "--max-steps",
-        1,
-        "--learning-rate",
-        4.0,
-    )
+    few = ("--max-steps", 1, "--learning-rate", 4.0)
+    restart = ("restart", "--save-dir", path, "--train-prefix", text, *few)
     output = run(*restart, "--heldout-prefix", heldout)
     printed = rf"best: heldout perplexity .* at step {validated.best}\b"
     assert re.search(printed, output)
