@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from bilm.data.corpus import describe_corpus, read_text
@@ -12,8 +12,7 @@ from bilm.io import PathLike, as_patterns, shards
 from bilm.options.parameters import Compat
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
-from bilm.text.extract import NoTextError, raw_lines
-from bilm.text.pipeline import TextPipeline
+from bilm.text.extract import recognise_all
 from bilm.training.meter import mean
 
 
@@ -75,8 +74,14 @@ def test(
         n_files = None
         if raw:
             files = resources.enter_context(shards.input_files(patterns))
-            sentences = _as_bytes(stored.steps.require(), files, patterns, reporter)
-            n_files, name = len(files), f"sentences of {shards.name_files(files)}"
+            steps = stored.steps.require()
+            sources, skipped = recognise_all(files, patterns, steps.encoding, steps.field)
+            for name, reason in skipped.items():
+                reporter.warn(f"skipped {name}: {reason}")
+            read = (sentence for source in sources for sentence in steps.read(source.raw_lines(steps)))
+            sentences = (f"{sentence}\n".encode() for sentence in read)
+            n_files = len(sources)
+            name = f"sentences of {shards.name_files([source.name for source in sources])}"
             patterns = (str(resources.enter_context(shards.spooled(sentences, name, name))),)
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts, n_files=n_files))
@@ -99,22 +104,6 @@ def test(
         checkpoint=stored.source,
         step=stored.step,
     )
-
-
-def _as_bytes(
-    steps: TextPipeline, files: Iterable[PathLike], patterns: Sequence[str], reporter: Reporter
-) -> Iterator[bytes]:
-    """Yield the sentences of files of raw text, one a line, without those that `prepare` skips."""
-    for file in files:
-        try:
-            lines = raw_lines(file, steps)
-        except NoTextError as error:
-            if shards.name_of(file) in patterns:
-                raise
-            reporter.warn(f"skipped {error}")
-            continue
-        for sentence in steps.read(lines):
-            yield f"{sentence}\n".encode()
 
 
 test.__test__ = False  # type: ignore[attr-defined] # pytest then does not collect it where a user imports it

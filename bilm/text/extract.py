@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,10 +51,20 @@ _READ_AS = {
     "gbk": "gb18030",
 }
 _OF_WINDOWS = ("cp1252", "cp1254")
+_ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
 class NoTextError(DataError):
-    """A file holds no text, or in a form that is not read."""
+    """A file holds no text, or in a form that is not read.
+
+    Attributes:
+        name: the user's name of the file.
+        reason: why its text is not read, with a remedy.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason
 
 
 class Kind(enum.StrEnum):
@@ -145,6 +155,29 @@ class Source:
         with _opened(self.path) as (self._file, content):
             yield from self._pieces(content, split, text_field)
 
+    def raw_lines(self, steps: TextPipeline) -> Lines:
+        """Return the lines of the text, with blank lines between paragraphs; they can be read again.
+
+        Warns of plain text that seems to be something else.
+
+        Args:
+            steps: say what a line is, and the key of the text.
+
+        Raises:
+            DataError: the file is CoNLL-U; or, during the iteration, as `pieces`.
+        """
+        if self.kind is Kind.CONLLU:
+            raise DataError(
+                f"{self.name}: is CoNLL-U, whose words are given; `bilm prepare` with `heldout` 0 makes "
+                "lines of it, to be read without `raw`"
+            )
+        if self.seems is not None:
+            _LOG.warning("%s: most lines seem %s; %s", self.name, self.seems, _REMEDIES[self.seems])
+        if self.kind is Kind.PLAIN:
+            return Lines(self.lines)
+        pieces = partial(self.pieces, steps.split, steps.field)
+        return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
+
     def _pieces(self, content: BinaryIO, split: Split, text_field: str) -> Iterator[str]:
         if self.kind in _XML:
             inline = set[str]()
@@ -175,29 +208,16 @@ class Source:
 def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
     """Return the lines of a raw text of any kind, with blank lines between paragraphs.
 
-    Warns once of a text that seems to be of another kind; the lines of a file can be read again.
-
     Args:
         file: a file that `recognise` knows; a pipe or an open file, which is read once, has plain text.
         steps: say the encoding and the key of the text.
 
     Raises:
-        DataError: as `recognise`; the file is CoNLL-U; or, during the iteration, as `Source.pieces`.
+        DataError: as `recognise` and `Source.raw_lines`.
     """
     if not isinstance(file, str | os.PathLike) or can_be_read_once(file):
         return lines_of(file)
-    source = recognise(Path(file), steps.encoding, steps.field)
-    if source.kind is Kind.CONLLU:
-        raise DataError(
-            f"{source.name}: is CoNLL-U, whose words are given; `bilm prepare` with `heldout` 0 makes lines "
-            "of it, to be read without `raw`"
-        )
-    if source.seems is not None:
-        _LOG.warning("%s: most lines seem %s; %s", source.name, source.seems, _REMEDIES[source.seems])
-    if source.kind is Kind.PLAIN:
-        return Lines(source.lines)
-    pieces = partial(source.pieces, steps.split, steps.field)
-    return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
+    return recognise(Path(file), steps.encoding, steps.field).raw_lines(steps)
 
 
 @contextmanager
@@ -227,9 +247,9 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     with _opened(path) as (_, content):
         head = content.read(_HEAD_BYTES)
     if (what := foreign.not_text(head, is_plain=False)) is not None:
-        raise NoTextError(f"{name}: is {what}")
+        raise NoTextError(name, f"is {what}")
     if not head.strip():
-        raise NoTextError(f"{name}: is empty")
+        raise NoTextError(name, "is empty")
     mark = next((mark for mark in _BYTE_ORDER_MARKS if head.startswith(mark)), b"")
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
@@ -244,13 +264,59 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     elif kind is Kind.HTML and encoding is None:
         encoding = named
     if text.count("\0") > _MOST_NUL * len(text):
-        raise NoTextError(f"{name}: is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
+        raise NoTextError(name, "is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     seems = None
     if kind is Kind.PLAIN:
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
         is_table = re.search(r"\.[ct]sv\b", name, re.IGNORECASE) or are_rows(lines)
         seems = ROWS if is_table else TOKENISED if are_tokenised(lines) else None
     return Source(path, kind, encoding, path.stat().st_size, seems)
+
+
+def recognise_all(
+    files: Sequence[Path], named: Container[str], encoding: str | None, text_field: str
+) -> tuple[list[Source], dict[str, str]]:
+    """Recognise files; one without text is refused if the user named it, otherwise skipped.
+
+    Args:
+        files: the files.
+        named: names of the files that the user named, rather than a folder.
+        encoding: as for `recognise`.
+        text_field: as for `recognise`.
+
+    Returns:
+        The files that hold text, and the reasons of those that are skipped, by their names.
+
+    Raises:
+        DataError: files cannot be read; or a named file, or all files, hold no text.
+    """
+    sources, skipped, problems = [], dict[str, str](), list[DataError]()
+    for file in files:
+        name = name_of(file)
+        try:
+            if name not in named and _ABOUT.match(file.name):
+                reason = "seems to describe the texts, by its name; give the file itself to read it"
+                raise NoTextError(name, reason)
+            sources.append(recognise(file, encoding, text_field))
+        except NoTextError as error:
+            if name in named or len(files) == 1:
+                raise
+            skipped[name] = error.reason
+        except DataError as error:
+            problems.append(error)
+    require_no(problems)
+    if not sources:
+        first = ": ".join(next(iter(skipped.items())))
+        raise DataError(f"none of the {len(files):,} files holds text; the first: {first}")
+    return sources, skipped
+
+
+def require_no(problems: Sequence[DataError]) -> None:
+    """Raise what is wrong with files, all together."""
+    if len(problems) > 1:
+        raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
+    if problems:
+        raise problems[0]
 
 
 def _read_as(encoding: str) -> str:
@@ -298,7 +364,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
             r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
         )
         if root and root[1] in _REFUSED:
-            raise NoTextError(f"{name}: is {_REFUSED[root[1]]}")
+            raise NoTextError(name, f"is {_REFUSED[root[1]]}")
         return _ROOTS.get(root[1], Kind.XML) if root else Kind.XML
     has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
@@ -311,7 +377,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
         raise NoTextError(
-            f"{name}: is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
+            name, "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
         )
     if _delimiter(first, text_field) is not None:
         return Kind.TABLE

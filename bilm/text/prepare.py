@@ -18,7 +18,7 @@ from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE, TRAIN_DIRECTORY, own_output
 from bilm.text.doubts import doubts_about_lines, first_lines
-from bilm.text.extract import ROWS, TOKENISED, Kind, NoTextError, Source, recognise
+from bilm.text.extract import ROWS, TOKENISED, Kind, Source, recognise_all, require_no
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
@@ -35,7 +35,6 @@ _MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are 
 _N_EXAMPLES, _N_UNKNOWN = 5, 10
 _LONG_SENTENCE = 1000  # tokens
 _MOST_DIVIDED = 0.005  # of the words; in EWT, in lines of 72 characters, 0.0004 are compounds
-_ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
 
 
 @dataclasses.dataclass
@@ -82,7 +81,7 @@ class Preparation:
         pipeline: the steps from text to sentences.
         texts: the texts as they were given.
         kinds: counts of the files by their kind.
-        skipped: messages about files that hold no text.
+        skipped: why files of folders are skipped, since they hold no text, by their names.
         left_out: elements of markup that were left out, by name.
         removed: invisible characters that were removed, by name.
         n_repeated: sentences that occurred before, among the first 4 million; dropped if `unique`.
@@ -104,7 +103,7 @@ class Preparation:
     pipeline: TextPipeline
     texts: list[str]
     kinds: dict[str, KindCounts] = dataclasses.field(default_factory=dict)
-    skipped: list[str] = dataclasses.field(default_factory=list)
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
     removed: dict[str, int] = dataclasses.field(default_factory=dict)
     n_repeated: int = 0
@@ -174,7 +173,10 @@ def prepare(
             chosen.language, chosen.form, chosen.split, chosen.dehyphenate, chosen.encoding, chosen.field
         )
         report = Preparation(Path(out), chosen, pipeline, patterns)
-        sources = _recognised(files, {*patterns}, report)
+        sources, report.skipped = recognise_all(files, patterns, chosen.encoding, chosen.field)
+        for what, remedy in _REMEDIES.items():
+            if names := [source.name for source in sources if source.seems == what]:
+                report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
         report.n_in_stretches = sum(source.kind in reading.divided_kinds for source in sources)
@@ -202,36 +204,6 @@ def prepare(
 
 
 # --- inputs -------------------------------------------------------------------------------------------
-
-
-def _recognised(files: Sequence[Path], named: set[str], report: Preparation) -> list[Source]:
-    """Recognise all files; one that holds no text is refused if the user named it, otherwise skipped.
-
-    Raises:
-        DataError: files cannot be read; or a named file, or all files, hold no text.
-    """
-    sources, problems = [], list[DataError]()
-    for file in files:
-        name = shards.name_of(file)
-        try:
-            if name not in named and _ABOUT.match(file.name):
-                raise NoTextError(
-                    f"{name}: seems to describe the texts, by its name; give the file itself to read it"
-                )
-            sources.append(recognise(file, report.settings.encoding, report.settings.field))
-        except NoTextError as error:
-            if name in named or len(files) == 1:
-                raise
-            report.skipped.append(str(error))
-        except DataError as error:
-            problems.append(error)
-    _require_no(problems)
-    for what, remedy in _REMEDIES.items():
-        if names := [source.name for source in sources if source.seems == what]:
-            report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
-    if not sources:
-        raise DataError(f"none of the {len(files):,} files holds text; the first: {report.skipped[0]}")
-    return sources
 
 
 _REMEDIES = {
@@ -323,14 +295,7 @@ class _Reading:
                 problems.append(error)
             self._current = None
             self._n_done += source.n_bytes
-        _require_no(problems)
-
-
-def _require_no(problems: Sequence[DataError]) -> None:
-    if len(problems) > 1:
-        raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))
-    if problems:
-        raise problems[0]
+        require_no(problems)
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:

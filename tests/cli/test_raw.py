@@ -193,9 +193,12 @@ def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path):
         shutil.copy(file, folder)
     empty = folder / "empty.txt"
     empty.touch()
+    readme = folder / "README.txt"
+    readme.write_text("Nine more sentences.\n")
     test = ("test", "--raw", "--model", trained, "--test-prefix")
     said = run(*test, folder)
-    assert "8 sentences" in said and f"skipped {empty}: is empty" in said
+    assert "2 files, 8 sentences" in said and f"skipped {empty}: is empty" in said
+    assert f"skipped {readme}: seems to describe the texts" in said
     assert refuse(*test, folder, empty) == f"{empty}: is empty"
     assert refuse("score", "--raw", folder, "--model", trained).endswith(
         "folder: is a folder; give a file of it"

@@ -114,7 +114,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
         files = counts.first if counts.n_files == 1 else f"{counts.n_files:,} files"
         yield "read", f"{kind}: {files}, {size_of(counts.n_bytes)}"
     skipped: dict[str, list[str]] = {}
-    for name, _, reason in (text.partition(": ") for text in report.skipped):
+    for name, reason in report.skipped.items():
         skipped.setdefault(reason, []).append(name)
     for reason, names in skipped.items():
         yield "skipped", f"{name_files(names)}: {'each ' * (len(names) > 1)}{with_flags(reason)}"
