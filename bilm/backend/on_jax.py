@@ -14,7 +14,7 @@ from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
 outside_graphs = keras.StatelessScope
-Dropout = keras.layers.Dropout
+Layer, Dropout = keras.layers.Layer, keras.layers.Dropout
 
 
 def run_lstm(

@@ -16,7 +16,7 @@ from bilm.io.background import n_cores
 
 FIXED_SHAPES = False
 outside_graphs = tf.init_scope
-Dropout = keras.layers.Dropout
+Layer, Dropout = keras.layers.Layer, keras.layers.Dropout
 
 # Values of a loop over steps, or windows of steps: its counter, the state, and the outputs so far.
 _Loop = tuple[tf.Tensor, LSTMState, tf.TensorArray]

@@ -13,6 +13,39 @@ FIXED_SHAPES = False
 outside_graphs = keras.StatelessScope
 
 
+class Layer(keras.layers.Layer):
+    """A layer whose copies and pickles keep its mode, and the dtypes and gradients of its parameters."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes a layer like this one; Keras would make one in training mode, of float32."""
+        modes = {name: module.training for name, module in self.named_modules()}
+        return _made_again, (
+            type(self),
+            self.get_config(),
+            self.get_build_config(),
+            modes,
+            [*self.parameters()],
+        )
+
+
+def _made_again(
+    kind: type[Layer],
+    config: dict[str, Any],
+    build: dict[str, Any],
+    modes: dict[str, bool],
+    parameters: Sequence[torch.nn.Parameter],
+) -> Layer:
+    layer = kind.from_config(config)
+    if parameters and not layer.built:
+        layer.build_from_config(build)
+    for parameter, saved in zip(layer.parameters(), parameters, strict=True):
+        parameter.data = saved.data
+        parameter.requires_grad_(saved.requires_grad)
+    for name, module in layer.named_modules():
+        module.training = modes.get(name, modes[""])  # some are made when they are used
+    return layer
+
+
 class Dropout(keras.layers.Layer):
     """Dropout with PyTorch's own generator, so that a module has no seed among its parameters."""
 

@@ -178,12 +178,14 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
 
 
 def require_words(name: str, words: Iterable[str]) -> list[str]:
-    """Return words that an argument lists.
+    """Return the distinct words that an argument lists.
 
     Raises:
         ArgumentError: the argument is a string, or lists something else; the message has its `name`.
     """
-    listed = [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*words]
+    listed = (
+        [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*dict.fromkeys(words)]
+    )
     if not listed or not all(isinstance(word, str) for word in listed):
         raise ArgumentError(f"`{name}` is {words!r:.80}; it must be a list of words")
     return listed

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable("bilm")
-class Elmo(keras.layers.Layer):
+class Elmo(backend.Layer):
     """A pretrained biLM with trainable mixes of its layers, the first layer of a Keras model.
 
     It takes the ids of `batch_to_ids` or `SentenceVectorizer`, and passes on a mask, so that later layers
@@ -343,13 +343,15 @@ class Elmo(keras.layers.Layer):
                 "themselves and names no file; make the layer with Elmo(...) and load the weights into it"
             )
         config = dict(config)
-        fingerprint = config.pop("fingerprint", None)
+        fingerprint, are_trainable = config.pop("fingerprint", None), config.pop("trainable_mixes", ())
         originals = [elmo for elmo in [*cls._living] if fingerprint and elmo._fingerprint() == fingerprint]
         layer = cls(**config)
         if originals:
             layer.encoder.set_weights(originals[0].encoder.get_weights())
         else:
             layer._random = layer._fingerprint()
+        for mix, is_trainable in zip(layer.mixes, are_trainable, strict=False):
+            mix.trainable = is_trainable
         return layer
 
     def get_config(self) -> dict[str, Any]:
@@ -369,6 +371,7 @@ class Elmo(keras.layers.Layer):
             "l2_coef": self.mixes[0].l2_coef,
             "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
             "fingerprint": self._fingerprint(),
+            "trainable_mixes": [mix.trainable for mix in self.mixes],
         }
 
 

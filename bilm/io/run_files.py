@@ -49,13 +49,18 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
+def is_run_directory(path: str | os.PathLike[str]) -> bool:
+    """Return whether a directory has a run of bilm, or a checkpoint."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE))
+
+
 def own_output(path: str | os.PathLike[str]) -> str | None:
     """Describe a run directory, the prefix of a checkpoint or a corpus, and how to give it; else None."""
     directory, name = os.path.split(path)
     step = name.removeprefix(CHECKPOINT)
     if step.isdecimal() and os.path.isfile(f"{path}.index"):
         return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
-    if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
+    if is_run_directory(path):
         return f"a run directory, given as `model` {path}"
     return corpus_at(path)
 

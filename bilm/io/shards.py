@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import STDIN, PathLike, messages, outputs
-from bilm.io.run_files import own_output
+from bilm.io.run_files import is_run_directory, own_output
 
 _BLOCK_BYTES = 1 << 20
 
@@ -140,8 +140,8 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
 
     Args:
         patterns: a pattern is a file, a directory, or a glob of these (``**`` crosses directories). Of a
-            directory, all files below it except hidden ones. The name of an existing file is not read as a
-            glob, even if it contains ``*?[``.
+            directory, all files below it except hidden ones, backups of editors (``text.txt~``) and those of
+            runs. The name of an existing file is not read as a glob, even if it contains ``*?[``.
 
     Returns:
         The files, each once also under several names (links), in the order of the patterns and sorted within
@@ -158,9 +158,14 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
         with messages.os_errors_as(DataError, pattern):
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]
+        runs = set[Path]()
+        if not path.is_file():
+            runs = set(filter(is_run_directory, {file.parent for file in files}))
+            files = [file for file in files if file.parent not in runs]
         if not files:
             has_quotes = not {"'", '"'}.isdisjoint(pattern)
             hint = "the quotes are part of it" if has_quotes else "a pattern is a file, a directory or a glob"
+            hint = "files of runs are no text" if runs else hint
             raise DataError(f"no file matches {pattern} ({hint})")
         for file in sorted(files):
             found.setdefault(file.resolve(), file)
@@ -180,7 +185,7 @@ def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
         yield path
     elif path.is_dir() and (here := path.resolve()) not in above:
         for inner in path.iterdir():
-            if not inner.name.startswith("."):
+            if not inner.name.startswith(".") and not inner.name.endswith("~"):
                 yield from _files_below(inner, (*above, here, *here.parents))
     elif path.is_symlink() and not path.exists():
         raise DataError(f"{path}: is a link to {os.readlink(path)}, which does not exist")
@@ -199,6 +204,17 @@ def name_files(files: Sequence[PathLike]) -> str:
     """Return the names of the first three files and the number of the others, for a message."""
     names = [name_of(path) for path in files] or ["no files"]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
+    """Refuse an output in a folder that is read, since it would be text of the next call.
+
+    Raises:
+        DataError: the output is in such a folder.
+    """
+    for folder in filter(os.path.isdir, patterns):
+        if Path(path).resolve().is_relative_to(Path(folder).resolve()):
+            raise DataError(f"{path}: is inside {folder}, which is read; give a path outside it")
 
 
 @contextmanager

@@ -39,7 +39,7 @@ _EPSILON = 1e-12
 
 
 @keras.saving.register_keras_serializable("bilm")
-class ScalarMix(keras.layers.Layer):
+class ScalarMix(backend.Layer):
     """Weighted sum of a biLM's layers: one vector per word.
 
     The L2 term ``l2_coef * sum(w ** 2)`` is a regularisation loss of the layer, so it is part of the loss of

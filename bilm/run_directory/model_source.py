@@ -59,7 +59,9 @@ class ModelArguments:
                 return open_model(self.model, self.checkpoint)
             if self.save_dir is not None:
                 return _open_run(Path(self.save_dir), self.checkpoint)
-            if self.options_file is not None and self.weight_file is not None and self.checkpoint is None:
+            if self.weight_file is None or self.options_file is None:  # which is beside the other
+                return open_model(self.weight_file or self.options_file or "", self.checkpoint)
+            if self.checkpoint is None:
                 options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
                 return StoredModel(weights.path, weights, options)
         if n_missing == 3:

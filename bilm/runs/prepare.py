@@ -16,6 +16,7 @@ from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import ArgumentError, DataError, OptionsError, ProcessError
 from bilm.io import json_objects, outputs
 from bilm.io.run_files import METRICS_FILE
+from bilm.io.shards import refuse_within
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
@@ -206,6 +207,8 @@ def _read_texts(
 
     def read(argument: str, name: str, heldout: Text | None = None) -> Text:
         record = begun and getattr(begun, argument)
+        for file in request.files("vocab_file") if record is None else ():
+            refuse_within(file, request.arguments[argument])
         text = read_text(request.arguments[argument], argument, vocabulary, held, record, heldout)
         reporter.say(describe_corpus(text.counts, name))
         for doubt in text.doubts:

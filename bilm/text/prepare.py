@@ -160,9 +160,7 @@ def prepare(
     """
     chosen = Settings.of(settings)
     patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
-    for folder in filter(os.path.isdir, patterns):
-        if Path(out).resolve().is_relative_to(Path(folder).resolve()):
-            raise DataError(f"{out}: is inside {folder}, which is read; give a directory elsewhere")
+    shards.refuse_within(out, patterns)
     with (
         shards.input_files(patterns) as files,
         atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS, failure=DataError) as (
@@ -251,10 +249,14 @@ class _Reading:
         return self._n_done + (self._current.n_read if self._current else 0)
 
     def _chosen(self, sources: Sequence[Source]) -> list[Source]:
-        """Choose heldout files at random; none if no choice comes near the share."""
-        wanted = self._share * sum(source.n_bytes for source in sources)
+        """Choose heldout files at random; none if most of the text is in files larger than the share."""
+        n_all = sum(source.n_bytes for source in sources)
+        wanted = self._share * n_all
+        fitting = [source for source in sources if source.n_bytes <= wanted]
+        if sum(source.n_bytes for source in fitting) < n_all / 2:  # they may be texts of another sort
+            return []
         chosen, n_bytes = [], 0
-        for source in self._random.sample(sources, len(sources)):
+        for source in self._random.sample(fitting, len(fitting)):
             if n_bytes < wanted and n_bytes + source.n_bytes <= wanted * _MOST_ABOVE:
                 chosen.append(source)
                 n_bytes += source.n_bytes

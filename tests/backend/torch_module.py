@@ -1,6 +1,7 @@
 """What users of PyTorch expect of a module, run in a process of its own by `test_torch_module`."""
 
 import copy
+import pickle
 import sys
 
 import keras
@@ -156,6 +157,22 @@ def test_a_copy_is_a_module_of_its_own():
     for parameter in other.parameters():
         torch.nn.init.zeros_(parameter)
     assert not other(IDS).any() and elmo(IDS).any()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_keep_mode_gradients_and_type(copied):
+    tagger = Tagger(dropout=0.5, trainable=True).double().eval()
+    tagger.elmo.mixes[0].requires_grad_(False)
+    tagger(IDS)
+    other = copied(tagger)
+    assert torch.equal(other(IDS), tagger(IDS)) and other(IDS).dtype == torch.float64
+    assert [part.training for part in other.modules()] == [part.training for part in tagger.modules()]
+    kept, own = ([value.requires_grad for value in module.parameters()] for module in (other, tagger))
+    assert kept == own and 0 < sum(own) < len(own)
+    mix = bilm.ScalarMix()
+    assert not [*copied(mix).parameters()]  # they are made when the number of layers is known
+    mix(torch.ones(2, 3, 4, 5))
+    assert copied(mix.eval()).state_dict().keys() == mix.state_dict().keys() and not copied(mix).training
 
 
 def test_a_mix_has_its_parameters_where_the_number_of_layers_is_known():

@@ -109,7 +109,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
 
     monkeypatch.setattr(ElmoEmbedder, "embed_chunk", spied)
     sentences = [line.split() for line in LINES]
-    found = [*embedder.embed_words(sentences, ["owl"], layers="top")]
+    found = [*embedder.embed_words(sentences, ["owl", "owl"], layers="top")]
     assert [(place.line, place.position, place.word) for place in found] == [
         (line, position, "owl") for line, position in PLACES["owl"]
     ]

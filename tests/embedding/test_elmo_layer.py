@@ -236,6 +236,16 @@ def test_elmo_gives_representations_with_dropout():
     assert [mask.numpy().tolist() for mask in layer.compute_mask(ids)] == [[[True, True], [True, False]]] * 2
 
 
+def test_frozen_layer_stays_frozen(files, tmp_path):
+    elmo = Elmo(*files, 2, trainable=True)
+    elmo.mixes[1].trainable = False
+    assert len(keras.models.clone_model(functional(elmo)).trainable_weights) == len(elmo.trainable_weights)
+    elmo.trainable = False
+    model = functional(elmo)
+    model.save(tmp_path / "model.keras")
+    assert not keras.saving.load_model(tmp_path / "model.keras").trainable_weights
+
+
 def test_keep_sentence_boundaries_adds_marks(files):
     ids = batch_to_ids([["a", "b"], ["c"]])
     inner, outer = Elmo(*files)(ids), Elmo(*files, keep_sentence_boundaries=True)(ids)

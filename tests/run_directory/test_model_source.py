@@ -11,7 +11,7 @@ from bilm.run_directory.directory import RunModel
 from bilm.run_directory.model_source import ModelArguments, open_model
 from bilm.weights.distribution import StoredModel
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
-from tests.helpers import GOLDEN, HELDOUT, VOCAB, write_json
+from tests.helpers import FILES, GOLDEN, HELDOUT, VOCAB, write_json
 
 
 def refused(path):
@@ -59,7 +59,6 @@ def test_run_without_options_is_run(tmp_path):
     "arguments",
     [
         {"model": "x", "save_dir": "x"},
-        {"weight_file": "x"},
         {"options_file": "x", "weight_file": "x", "save_dir": "x"},
         {"options_file": "x", "weight_file": "x", "checkpoint": "best"},
     ],
@@ -67,6 +66,11 @@ def test_run_without_options_is_run(tmp_path):
 def test_ambiguous_arguments_are_refused(arguments):
     with pytest.raises(ArgumentError, match="give one `model`; `checkpoint` is for a run"):
         ModelArguments(**arguments).open()
+
+
+def test_one_of_two_files_finds_the_other_beside_it():
+    for arguments in ({"options_file": FILES[0]}, {"weight_file": FILES[1]}):
+        assert ModelArguments(**arguments).open().source == open_model(FILES[1]).source
 
 
 # --- options that were cut --------------------------------------------------------------------------------

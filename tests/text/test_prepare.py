@@ -751,12 +751,14 @@ def test_stretches_of_one_file_are_held_out(n_stretches, share, tmp_path, monkey
     assert len(heldout) + len(sentences_of(tmp_path / "a")) == 6000
 
 
-def test_files_far_below_the_share_are_not_held_out(tmp_path):
-    raw = write(tmp_path / "raw", chapters(1, 1000) | {"preface.txt": "It begins."})
+@pytest.mark.parametrize("n_small", [1, 42])
+def test_small_files_beside_most_of_the_text_are_not_held_out_as_a_whole(n_small, tmp_path):
+    small = {f"preface-{i}.txt": f"It begins with {i}." for i in range(n_small)}  # 42 have the share
+    raw = write(tmp_path / "raw", chapters(1, 1000) | small)
     run("prepare", raw, "--out", tmp_path / "a", "--heldout", "5%")
     facts = facts_of(tmp_path / "a")
-    assert facts["heldout_files"] == [] and facts["n_in_stretches"] == 2
-    assert 0.04 < facts["heldout"]["n_sentences"] / 2001 < 0.06
+    assert facts["heldout_files"] == [] and facts["n_in_stretches"] == 1 + n_small
+    assert 0.04 < facts["heldout"]["n_sentences"] / (2000 + n_small) < 0.06
 
 
 def test_seed_decides_all(tmp_path):
@@ -856,7 +858,7 @@ def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", chapters(2))
     before = snapshot(tmp_path)
     message = refuse("prepare", raw, "--out", raw / "corpus")
-    assert message == f"{raw / 'corpus'}: is inside {raw}, which is read; give a directory elsewhere"
+    assert message == f"{raw / 'corpus'}: is inside {raw}, which is read; give a path outside it"
     assert "is inside" in refuse("prepare", raw, "--out", raw)
     monkeypatch.chdir(raw)
     assert "corpus: is inside ." in refuse("prepare", ".", "--out", "corpus")

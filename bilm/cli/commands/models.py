@@ -256,11 +256,13 @@ def predict(
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
-    n_predicted, absent = 0, {text.word(word): word for word in chosen or ()}
+    n_predicted, absent, attached = 0, {text.word(word): word for word in chosen or ()}, []
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
     for number, (sentence, places) in enumerate(zip(again, predictions, strict=True)):
         n_predicted += len(places)
+        if wanted is not None:
+            attached += [(number, word) for word in sentence if wanted in word and word != wanted]
         for place in places:
             absent.pop(place.word, None)
             if not place.best:
@@ -277,6 +279,11 @@ def predict(
     flags.say_end(text)
     if absent:
         echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
+    if attached:
+        number, word = attached[0]
+        problem = f"{gap!r:.80} is not a word by itself in {word!r:.80}, and was not filled"
+        times = f", one of {len(attached):,}" if len(attached) > 1 else ""
+        echo(f"{sentences}: line {number + 1}: {problem}{times}", err=True)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
 

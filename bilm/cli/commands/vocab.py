@@ -8,7 +8,7 @@ import click
 from bilm.cli import flags
 from bilm.cli.group import echo
 from bilm.errors import DataError
-from bilm.io import atomic, is_url, outputs
+from bilm.io import atomic, is_url, outputs, shards
 from bilm.options.parameters import UnicodeForm
 
 
@@ -53,7 +53,7 @@ def build(
     from bilm.vocabulary.vocabulary_file import choose_words, describe_forms, describe_marks, vocabulary_text
 
     doubts: list[str] = []
-
+    shards.refuse_within(outfile, train_prefix)
     with atomic.writing(outfile, overwrite=overwrite, inputs=train_prefix, failure=DataError) as (temporary,):
         if ray is None:
             files = flags.input_files(train_prefix)
