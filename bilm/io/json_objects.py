@@ -9,7 +9,7 @@ import json
 import logging
 import operator
 import sys
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -170,17 +170,12 @@ class JsonObject:
         """Dotted names of the keys that were not read, also in nested objects."""
         return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
-    def refuse_unknown(self, arguments: Collection[str] = ()) -> None:
-        """Add a problem for each key that was not read.
-
-        Args:
-            arguments: names of arguments, which belong elsewhere.
-        """
+    def refuse_unknown(self) -> None:
+        """Add a problem for each key that was not read."""
         for inner in self._objects:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
-                hint = f"; give the argument `{key}` instead" if key in arguments else hint
                 self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:

@@ -154,12 +154,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--preset", "tiny"), "--preset and --options exclude each other", 2, id="preset"),
         pytest.param(("--jit", "--no-xla"), "--jit needs XLA", 1, id="no-xla"),
         pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
-        pytest.param(
-            ("--set", "max_steps=5"),
-            "'max_steps': unrecognised option; give the argument --max",
-            1,
-            id="argument",
-        ),
+        pytest.param(("--set", "max_steps=5"), "'max_steps': unrecognised option", 1, id="argument"),
         pytest.param(("--set", "recipe=auto"), "give the argument --recipe instead", 2, id="recipe"),
         pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
         pytest.param(
