@@ -108,7 +108,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values: dict[str, Any] = dict(values) if outer else _plain(values)
+        self.values: dict[str, Any] = dict(values) if outer else plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -231,12 +231,12 @@ class Arguments(JsonObject):
         return f"`{key}`"
 
 
-def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
+def plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
     """Return a value with Python's numbers and lists in place of tuples and of NumPy's, to some depth."""
     if depth and isinstance(value, Mapping):
-        return {key: _plain(inner, depth - 1) for key, inner in value.items()}
+        return {key: plain(inner, depth - 1) for key, inner in value.items()}
     if depth and isinstance(value, list | tuple):
-        return [_plain(inner, depth - 1) for inner in value]
+        return [plain(inner, depth - 1) for inner in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
