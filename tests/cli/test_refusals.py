@@ -234,7 +234,7 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
         ("perplexity", "No such command 'perplexity'. Did you mean 'test'?"),
         (f"train {TEXT} --save-dir r --lr 1", "No such option '--lr'. Did you mean '--learning-rate'?"),
         (f"train {TEXT} --model r", "Did you mean '--save-dir'? (`bilm restart` continues a model)"),
-        ("vocab build", "Missing options '--train-prefix' and '--outfile'."),
+        ("vocab build", "Missing option '--train-prefix'."),
         ("prepare raw.txt corpus", "Missing option '--out'."),
         ("train --save-dir r", "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"),
         (f"train {TEXT}", "Missing option '--save-dir'."),
