@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import operator
+import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -281,7 +282,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> tup
     process may leave, is ignored.
 
     Args:
-        path: the file: UTF-8, one JSON object per line.
+        path: the file: UTF-8, one JSON object per line; without a file there are no records.
         read: makes a record of an object; may add problems to the object.
 
     Returns:
@@ -291,7 +292,8 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> tup
         DataError: the file cannot be read.
     """
     records, damaged, unknown = [], [], dict[str, None]()
-    for number, line in enumerate(io.BytesIO(read_file(path, DataError)), start=1):
+    content = read_file(path, DataError) if os.path.exists(path) else b""
+    for number, line in enumerate(io.BytesIO(content), start=1):
         try:
             top = JsonObject("", parse_json(line))
         except ValueError:
