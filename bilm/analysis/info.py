@@ -101,7 +101,8 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     for call in calls[-1:]:
         versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
         lines.append(f"last command: {call.command}")
-        lines.append(f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}")
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(call.time))
+        lines.append(f"  {when}, from step {call.step:,}, seed {call.seed}; {versions}")
     return facts, lines
 
 
@@ -217,11 +218,3 @@ def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = F
         clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
         line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
     yield f"LSTM: {line}"
-
-
-def _when(seconds: float) -> str:
-    """Format Unix seconds as local time."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):
-        return f"at {seconds:g} s"

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from bilm import __version__
 from bilm.io import PathLike, json_objects
@@ -126,7 +126,7 @@ class CallRecord:
     command: str
     step: int
     seed: int
-    time: float
+    time: Annotated[float, json_objects.Bounds(least=0, below=1 << 40)]
     versions: Mapping[str, Any]
     options: Mapping[str, Any]
 
