@@ -209,15 +209,6 @@ class ElmoEmbedder(ChunkEmbedder):
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        """Return the arguments, for pickle and copy."""
-        return (*super().__getstate__(), self.steps)
-
-    def __setstate__(self, saved: tuple[Any, ...]) -> None:
-        """Restore the embedder from `__getstate__`."""
-        *arguments, self.steps = saved
-        super().__setstate__(tuple(arguments))
-
     @functools.cached_property
     def pipeline(self) -> TextPipeline:
         """Steps from raw text to sentences, as the training text was made.
