@@ -1,6 +1,7 @@
 """The request of a call of train or restart, and the settings that both have."""
 
 import dataclasses
+import difflib
 import inspect
 import math
 import os
@@ -132,8 +133,10 @@ class TrainingSettings:
         reader = json_objects.Arguments("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
-            remedy = 'other keys of options.json go in changes={"key": value}'
-            raise ArgumentError(f"`{name}`: no such argument; {remedy}")
+            near = difflib.get_close_matches(name, ARGUMENTS, n=1)
+            hint = 'other keys of options.json go in changes={"key": value}'
+            hint = f"did you mean `{near[0]}`?" if near else hint
+            raise ArgumentError(f"`{name}`: no such argument; {hint}")
         heldout = as_patterns(present.get("heldout_prefix", ()), "heldout_prefix")
         for name in ("eval_every", "patience"):
             if name in present and not heldout:

@@ -27,6 +27,7 @@ from tests.helpers import VOCAB, write_json
         ({"changes": {"recipe": "auto"}}, "recipe: only records which one was used; give the argument `re"),
         ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
         ({"patience": 2}, "`patience` needs `heldout_prefix`"),
+        ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
         ({"lstm_dim": 2}, "`lstm_dim`: no such argument; other keys of options.json go in changes="),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
