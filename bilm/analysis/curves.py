@@ -52,10 +52,9 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
     names = [path.resolve().name for path in paths]
     curves = {}
     for name, path in zip(names, paths, strict=True):
-        file = path / METRICS_FILE
         if not path.is_dir():
             raise DataError(f"{path}: {'is not a directory' if path.exists() else 'no such directory'}")
-        metrics = read_metrics(file) if file.exists() else Metrics((), ())
+        metrics = read_metrics(path / METRICS_FILE)
         n_records = len(metrics.train) + len(metrics.heldout)
         if n_records < 2:
             raise DataError(

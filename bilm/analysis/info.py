@@ -11,13 +11,11 @@ from typing import Any
 
 import h5py
 
-from bilm.errors import BilmError, DataError, OptionsError
+from bilm.errors import BilmError, OptionsError
 from bilm.io import PathLike, messages, run_files
-from bilm.io.outputs import read_file
 from bilm.options import Options
 from bilm.run_directory import records
 from bilm.run_directory.files import is_run
-from bilm.text.pipeline import ModelSteps
 from bilm.weights import distribution, names
 from bilm.weights.arrays import check_arrays
 
@@ -40,11 +38,11 @@ def describe(path: PathLike) -> tuple[dict[str, Any], list[str]]:
 
 
 def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
-    from bilm.run_directory.directory import RunDirectory
+    from bilm.run_directory.directory import RunModel
     from bilm.run_directory.state import best_step
 
-    run = RunDirectory.open(path)
-    options = run.options
+    model = RunModel(path)
+    run, options = model.run, model.options
     prefixes: dict[Path, int | None] = {run.index.prefix(step): step for step in run.index.steps()}
     step = newest = best_at = None
     if run.index.exists():
@@ -61,11 +59,8 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         }
         for prefix, its_step in prefixes.items()
     ]
-    metrics_file, calls_file = path / run_files.METRICS_FILE, path / run_files.CALLS_FILE
-    text_file = path / run_files.TEXT_FILE
-    steps = ModelSteps(read_file(text_file, DataError) if text_file.exists() else None, str(text_file))
-    metrics = records.read_metrics(metrics_file) if metrics_file.exists() else records.Metrics((), ())
-    calls = records.read_calls(calls_file) if calls_file.exists() else ()
+    metrics = records.read_metrics(path / run_files.METRICS_FILE)
+    calls = records.read_calls(path / run_files.CALLS_FILE)
     last, heldout, best = metrics.last, metrics.heldout, metrics.best
     files = _n_bytes(path)
     facts = {
@@ -80,14 +75,14 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         "last_call": dataclasses.asdict(calls[-1]) if calls else None,
         "files": files,
     }
-    where = run.vocabulary_file.name if run.vocabulary_file.is_file() else "not in the directory"
+    where = model.vocabulary_file.path.name if model.vocabulary_file else "not in the directory"
     form = f", normal form {options.unicode_form}" if options.unicode_form else ""
     sampled = f"{options.n_negative_samples_batch:,} classes sampled"
     lines = [
         f"{path}: run directory, {len(files)} files, {messages.size_of(sum(files.values()))}",
         *_architecture(facts["parts"], options),
         f"vocabulary: {options.n_tokens_vocab:,} words, {where}" + form,
-        f"text: {steps.describe()}",
+        f"text: {model.steps.describe()}",
         f"training: batches of {options.batch_size} x {options.unroll_steps} tokens, "
         f"{sampled if options.use_sampling else 'full softmax'}, "
         f"{options.optimizer.value} {options.step_size:g}, dropout {options.dropout:g}",
@@ -106,7 +101,8 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     for call in calls[-1:]:
         versions = ", ".join(f"{name} {version}" for name, version in call.versions.items())
         lines.append(f"last command: {call.command}")
-        lines.append(f"  {_when(call.time)}, from step {call.step:,}, seed {call.seed}; {versions}")
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(call.time))
+        lines.append(f"  {when}, from step {call.step:,}, seed {call.seed}; {versions}")
     return facts, lines
 
 
@@ -222,11 +218,3 @@ def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = F
         clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
         line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
     yield f"LSTM: {line}"
-
-
-def _when(seconds: float) -> str:
-    """Format Unix seconds as local time."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):
-        return f"at {seconds:g} s"

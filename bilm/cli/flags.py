@@ -342,19 +342,7 @@ class TextCommand(click.Command):
             if not values and not ctx.resilient_parsing:
                 raise click.BadOptionUsage(name, f"Option '{name}' requires an argument.", ctx)
             words += [f"{name}={value}" for value in values]
-        words += rest
-        try:
-            return super().parse_args(ctx, [*words])
-        except click.MissingParameter as error:
-            given = {normalize(word.partition("=")[0]) for word in words}
-            options = (one for one in self.params if one.required and isinstance(one, click.Option))
-            required = (one for one in options if one.name not in (ctx.default_map or ()))
-            missing = [one for one in required if given.isdisjoint(one.opts)]
-            if len(missing) < 2:
-                raise
-            names = [f"'{one.opts[0]}'" for one in missing]
-            text = f"Missing options {', '.join(names[:-1])} and {names[-1]}."
-            raise click.UsageError(text, ctx) from error
+        return super().parse_args(ctx, [*words, *rest])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Put the arguments before the options, which would take them as values otherwise."""

@@ -29,24 +29,6 @@ TRACEBACK = "BILM_TRACEBACK"
 _SWITCH = re.compile(r"\b(overwrite|resume|jit)=True\b")
 _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 
-# What users of other programs type, and the name here.
-_COMMANDS = {
-    **dict.fromkeys(("continue", "finetune", "fine-tune", "resume"), "restart"),
-    **dict.fromkeys(("eval", "evaluate", "perplexity"), "test"),
-    **dict.fromkeys(("dump", "save", "weights"), "dump-weights"),
-    **dict.fromkeys(("elmo", "encode", "vectors"), "embed"),
-    **dict.fromkeys(("preprocess", "tokenise", "tokenize"), "prepare"),
-}
-_OPTIONS = {
-    **dict.fromkeys(("--epochs", "--num-epochs"), "--n-epochs"),
-    **dict.fromkeys(("--dev", "--valid", "--validation"), "--heldout-prefix"),
-    **dict.fromkeys(("--data", "--text", "--train"), "--train-prefix"),
-    **dict.fromkeys(("--dir", "--model", "--out", "--output"), "--save-dir"),
-    "--bs": "--batch-size",
-    "--lr": "--learning-rate",
-    "--vocab": "--vocab-file",
-}
-
 
 class LazyGroup(click.Group):
     """A group that imports a command from `bilm.cli.commands` on use, to keep help and completion quick.
@@ -84,14 +66,6 @@ class LazyGroup(click.Group):
             return None if other is None else other.load()
         module = importlib.import_module(f"bilm.cli.commands.{self.table[cmd_name]}")
         return getattr(module, cmd_name.replace("-", "_"))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or suggest one."""
-        if (other := _COMMANDS.get(args[0])) and args[0] not in self.table:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{other}'?")
-        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of the table, not sorted."""
@@ -143,8 +117,6 @@ def _short_errors() -> Iterator[None]:
         yield
     except click.ClickException as error:
         error.message = message_lines(error.message)  # type: ignore[misc]
-        if isinstance(error, click.NoSuchOption) and (hint := _hint(error)):
-            raise click.UsageError(f"{error.message} {hint}", error.ctx) from error
         raise
     except Exception as error:
         message = _message(error)
@@ -153,15 +125,6 @@ def _short_errors() -> Iterator[None]:
         if isinstance(error, ArgumentError):
             raise click.UsageError(message_lines(message)) from error
         raise click.ClickException(message_lines(message)) from error
-
-
-def _hint(error: click.NoSuchOption) -> str | None:
-    """Return a question for the option of the command that has another name in other programs."""
-    options = {name for option in error.ctx.command.params for name in option.opts} if error.ctx else set()
-    if (other := _OPTIONS.get(error.option_name)) not in options:
-        return None
-    is_model = error.option_name == "--model"
-    return f"Did you mean '{other}'?" + (" (`bilm restart` continues a model)" if is_model else "")
 
 
 def _message(error: Exception) -> str | None:

@@ -19,7 +19,7 @@ from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
 from bilm.io.shards import Shard, input_files, name_files, same_shards
-from bilm.options.parameters import UnicodeForm, normaliser
+from bilm.options.parameters import normaliser
 from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.vocabulary import vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -156,7 +156,7 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
         lines: some lines of the text.
     """
     if counts.oov_rate > vocabulary_file.MOST_UNKNOWN:
-        yield vocabulary_file.describe_unknown(counts.oov_rate) + _other_form(vocabulary, lines)
+        yield vocabulary_file.describe_unknown(counts.oov_rate)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
         yield vocabulary_file.describe_marks(n_marks)
@@ -167,19 +167,6 @@ def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Seq
     if disorder := vocabulary_file.describe_disorder(by_rank):
         yield disorder
     yield from doubts_about_lines(lines)
-
-
-def _other_form(vocabulary: Vocabulary, lines: Sequence[str]) -> str:
-    """Return what would help if the words were known in another normal form."""
-    words = [*chain.from_iterable(map(str.split, lines))]
-    words_in = {form: [*map(normaliser(form), words)] for form in (None, UnicodeForm.NFC, UnicodeForm.NFD)}
-    n_unknown = {form: int((vocabulary.lookup(words_in[form]) < 0).sum()) for form in words_in}
-    best = min(n_unknown, key=lambda form: n_unknown[form])
-    if n_unknown[best] > 0.9 * n_unknown[None]:
-        return ""
-    share = n_unknown[best] / len(words)
-    remedy = f"`bilm prepare --tokens --form {best}` writes the text in it"
-    return f" In the normal form {best}, {share:.0%} would be unknown: {remedy}"
 
 
 @dataclass(frozen=True)

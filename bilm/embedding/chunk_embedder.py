@@ -265,13 +265,14 @@ class ChunkEmbedder:
         self.n_layers, self.dim, self.stateful = self.model.n_layers, self.model.dim, self.model.stateful
         self.device, self.n_at_once = self.model.device, len(self._copies)
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Return the arguments, for pickle and copy."""
-        return self._copies, self._max_rows
+        return {name: vars(self)[name] for name in ("_copies", "_max_rows", "steps") if name in vars(self)}
 
-    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+    def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore the embedder from `__getstate__`."""
-        ChunkEmbedder.__init__(self, *saved)
+        ChunkEmbedder.__init__(self, saved["_copies"], saved["_max_rows"])
+        vars(self).update(saved)
 
     @property
     def fingerprint(self) -> str:

@@ -8,6 +8,7 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -207,15 +208,6 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        """Return the arguments, for pickle and copy."""
-        return (*super().__getstate__(), self.steps)
-
-    def __setstate__(self, saved: tuple[Any, ...]) -> None:
-        """Restore the embedder from `__getstate__`."""
-        *arguments, self.steps = saved
-        super().__setstate__(tuple(arguments))
 
     @functools.cached_property
     def pipeline(self) -> TextPipeline:
@@ -431,7 +423,8 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         require_flags(forget_sentences=forget_sentences, use_sentence_keys=use_sentence_keys)
         require_flags(raw=raw, overwrite=overwrite, resume=resume)
-        check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
+        place = input_file if isinstance(input_file, str | PathLike) else getattr(input_file, "name", None)
+        check_embeddings(Path(output_file), overwrite, resume, [place])
         keys = (use_sentence_keys, forget_sentences)
         form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
         sentences = (

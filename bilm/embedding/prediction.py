@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.data import packing, stream
 from bilm.data.batcher import require_words
 from bilm.embedding.scoring import Scorer
-from bilm.errors import ArgumentError, OptionsError, checked, require_flags, require_positive
+from bilm.errors import ArgumentError, OptionsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import open_model
@@ -145,7 +145,6 @@ class WordPredictor(Scorer):
             OptionsError: the model has no backward direction, or an argument is invalid.
         """
         require_positive(n_best=n_best)
-        require_flags(patterns=patterns)
         both = [*range(self.model.options.n_directions)]
         directions = {Context.LEFT: both[:1], Context.RIGHT: both[1:], Context.BOTH: both}[Context(context)]
         if not directions:

@@ -8,8 +8,9 @@ import io
 import json
 import logging
 import operator
+import os
 import sys
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -108,7 +109,7 @@ class JsonObject:
         if not isinstance(values, Mapping):
             self.problems.append(f"{name or 'the file'}: expected an object, got {shown(values)}")
             values = {}
-        self.values: dict[str, Any] = dict(values) if outer else _plain(values)
+        self.values: dict[str, Any] = dict(values) if outer else plain(values)
 
     def path(self, key: str) -> str:
         """Return the dotted name of a key, as in problems and ``--set``."""
@@ -170,17 +171,12 @@ class JsonObject:
         """Dotted names of the keys that were not read, also in nested objects."""
         return [inner.path(key) for inner in self._objects for key in inner._untaken()]
 
-    def refuse_unknown(self, arguments: Collection[str] = ()) -> None:
-        """Add a problem for each key that was not read.
-
-        Args:
-            arguments: names of arguments, which belong elsewhere.
-        """
+    def refuse_unknown(self) -> None:
+        """Add a problem for each key that was not read."""
         for inner in self._objects:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
                 close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
-                hint = f"; give the argument `{key}` instead" if key in arguments else hint
                 self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 
     def _untaken(self) -> list[str]:
@@ -236,12 +232,12 @@ class Arguments(JsonObject):
         return f"`{key}`"
 
 
-def _plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
+def plain(value: Any, depth: int = 9) -> Any:  # noqa: ANN401
     """Return a value with Python's numbers and lists in place of tuples and of NumPy's, to some depth."""
     if depth and isinstance(value, Mapping):
-        return {key: _plain(inner, depth - 1) for key, inner in value.items()}
+        return {key: plain(inner, depth - 1) for key, inner in value.items()}
     if depth and isinstance(value, list | tuple):
-        return [_plain(inner, depth - 1) for inner in value]
+        return [plain(inner, depth - 1) for inner in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -286,7 +282,7 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> tup
     process may leave, is ignored.
 
     Args:
-        path: the file: UTF-8, one JSON object per line.
+        path: the file: UTF-8, one JSON object per line; without a file there are no records.
         read: makes a record of an object; may add problems to the object.
 
     Returns:
@@ -296,7 +292,8 @@ def read_json_lines(path: PathLike, read: Callable[[JsonObject], Record]) -> tup
         DataError: the file cannot be read.
     """
     records, damaged, unknown = [], [], dict[str, None]()
-    for number, line in enumerate(io.BytesIO(read_file(path, DataError)), start=1):
+    content = read_file(path, DataError) if os.path.exists(path) else b""
+    for number, line in enumerate(io.BytesIO(content), start=1):
         try:
             top = JsonObject("", parse_json(line))
         except ValueError:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import WeightsError
 
 
 class NetworkLayer(keras.layers.Layer):
@@ -26,16 +25,3 @@ class NetworkLayer(keras.layers.Layer):
         if name in getattr(self, "_initial", ()):
             initializer = keras.initializers.Constant(self._initial.pop(name))
         return super().add_weight(name=name, initializer=initializer, **kwargs)
-
-    def load_own_variables(self, store: Any) -> None:  # noqa: ANN401
-        """Load the layer's weights from a ``.keras`` file.
-
-        Raises:
-            WeightsError: a weight is NaN or infinite.
-        """
-        for key in store.keys():  # noqa: SIM118 - a store of Keras is no mapping
-            if not np.isfinite(store[key]).all():
-                raise WeightsError(
-                    f"the weights of the layer {self.name} are not finite: the file is damaged"
-                )
-        super().load_own_variables(store)

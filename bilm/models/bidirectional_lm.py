@@ -8,7 +8,6 @@ from typing import Any
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
 from bilm.errors import DataError, OptionsError, require_flags, require_positive
-from bilm.io import messages
 from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
@@ -64,17 +63,9 @@ class InferenceModel:
         self._states: States = ()
         if stateful:
             require_tensorflow("stateful: a state that is carried")
-            try:
-                self._states = keras.tree.map_structure(
-                    lambda values: keras.Variable(values, trainable=False),
-                    encoder.zero_states(max_batch_size),
-                )
-            except Exception as error:
-                if not messages.is_out_of_memory(error):
-                    raise
-                raise OptionsError(
-                    f"the state of {max_batch_size:,} sentences does not fit into memory; give fewer a batch"
-                ) from error
+            self._states = keras.tree.map_structure(
+                lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the arrays and arguments for pickle and copy, the carried states included."""

@@ -33,10 +33,6 @@ _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _HIGHEST = 3.4e38
 
-_ARGUMENTS = frozenset(
-    "heldout_prefix eval_every patience save_every keep max_steps max_time resume dry_run seed shuffle "
-    "shuffle_buffer n_gpus threads jit log_every histograms_every".split()
-)  # of `bilm.train`, which some write among the options
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
@@ -323,7 +319,7 @@ class Options(_Checked):
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
         options = top.read_as(cls, char_cnn=cnn, lstm=_read_lstm(top.section("lstm")))
         if refuse_unknown:
-            top.refuse_unknown(_ARGUMENTS)
+            top.refuse_unknown()
         if top.problems:
             raise OptionsError.listing("invalid options", top.problems)
         return options, top.unknown

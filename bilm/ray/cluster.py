@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, ProcessError, require_positive
+from bilm.errors import ArgumentError, BilmError, OptionsError, ProcessError, require_positive
 from bilm.io.messages import held_back, reason
 from bilm.runs.reporter import Reporter, TrainingResult
 
@@ -101,10 +101,8 @@ class Cluster:
         Raises:
             BilmError: as the call or `connected`, or if workers were lost too often.
         """
-        try:
-            from bilm.ray.training import remote_call, run
-        except ImportError as error:
-            raise DataError("--ray needs Ray: pip install 'ray[data,train]'") from error
+        from bilm.ray.training import remote_call, run
+
         n_gpus = arguments.get("n_gpus") or 1
         gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
         wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)

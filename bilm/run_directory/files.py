@@ -254,7 +254,7 @@ def read_run_options(path: Path) -> OptionsFile:
         OptionsError: the options are invalid.
     """
     file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
-    is_lost = not file.exists() and calls.is_file() and CheckpointIndex(path).exists()
+    is_lost = not file.exists() and CheckpointIndex(path).exists()
     if is_lost and (made := read_calls(calls)):
         _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
         data = json.dumps(dict(made[0].options)).encode()

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from bilm import __version__
 from bilm.io import PathLike, json_objects
@@ -126,7 +126,7 @@ class CallRecord:
     command: str
     step: int
     seed: int
-    time: float
+    time: Annotated[float, json_objects.Bounds(least=0, below=1 << 40)]
     versions: Mapping[str, Any]
     options: Mapping[str, Any]
 
@@ -158,19 +158,16 @@ def read_metrics(path: PathLike) -> Metrics:
     Raises:
         DataError: the file cannot be read.
     """
-    train: list[TrainRecord] = []
-    heldout: list[HeldoutRecord] = []
+    by_kind: dict[type, list[Any]] = {TrainRecord: [], HeldoutRecord: []}
     read, unknown = json_objects.read_json_lines(path, _read_record)
     warn_of_unknown(path, unknown, "another version")
     for record in read:
         # A record replaces one of its kind at the same step, and all records of later steps.
-        _drop_from(train, record.step + isinstance(record, HeldoutRecord))
-        _drop_from(heldout, record.step + isinstance(record, TrainRecord))
-        if isinstance(record, TrainRecord):
-            train.append(record)
-        elif isinstance(record, HeldoutRecord):
-            heldout.append(record)
-    return Metrics(tuple(train), tuple(heldout))
+        for kind, records in by_kind.items():
+            while records and records[-1].step >= record.step + (kind is not type(record)):
+                records.pop()
+        by_kind[type(record)].append(record)
+    return Metrics(*map(tuple, by_kind.values()))
 
 
 def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
@@ -190,8 +187,3 @@ def _read_record(line: json_objects.JsonObject) -> TrainRecord | HeldoutRecord:
     if kind is not None and kind not in kinds:
         line.problems.append(f"kind: expected one of {', '.join(kinds)}, got {kind}")
     return line.read_as(kinds.get(kind, TrainRecord))
-
-
-def _drop_from(records: list[Any], step: int) -> None:
-    while records and records[-1].step >= step:
-        records.pop()

@@ -98,12 +98,9 @@ class RunState:
             states: LSTM states of all parts.
 
         Raises:
-            CheckpointError: the state would not be readable when the run is resumed.
+            ValueError: a number is not finite; the state would not be readable when the run is resumed.
         """
-        try:
-            text = json.dumps(self.to_json(), allow_nan=False)
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"step {self.step:,}: its state cannot be saved: {error}") from error
+        text = json.dumps(self.to_json(), allow_nan=False)
         leaves = tf.nest.flatten(states)
         return {_STATE: tf.constant(text)} | {f"{_LSTM}/{i}": leaf for i, leaf in enumerate(leaves)}
 

@@ -113,7 +113,7 @@ class Training:
     def _loop(self, checkpoints: "Checkpoints", ending: "Ending") -> Outcome:
         """Take steps until there is an outcome."""
         state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
-        guard, recorder, validation = Guard(self, checkpoints), Records(self), Validation(self, ending)
+        validation = Validation(self, ending)
         try:
             validation.at_start()
             checkpoints.after_step(None)
@@ -122,8 +122,8 @@ class Training:
             while (outcome := ending.outcome) is None:
                 report = next(steps)
                 state.add(report, trainer.loss_scale)
-                guard.after_step(report)
-                recorder.after_step(report)
+                _require_finite(self, report, checkpoints.saved)
+                _record_step(self, report)
                 validation.after_step(report)
                 ending.should_stop()
                 checkpoints.after_step(report)
@@ -170,59 +170,45 @@ class Training:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Guard:
-    """Ends a training whose loss or gradient norm is not finite, and saves the text of the step to a file."""
+def _require_finite(training: Training, report: StepReport, saved: Path | None) -> None:
+    """Check the loss and the gradient norm of a step; save its text to a file if one is not finite.
 
-    training: Training
-    checkpoints: "Checkpoints"
-
-    def after_step(self, report: StepReport) -> None:
-        """Check the numbers of a step.
-
-        Raises:
-            DivergenceError: they are not finite.
-        """
-        if report.is_finite or report.is_skipped:
-            return
-        vocabulary, trainer = self.training.text.vocabulary, self.training.trainer
-        lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
-        worker = trainer.workers.worker
-        suffix = "" if worker.is_chief else f"-{worker.index}"
-        aside = self.training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
-        with contextlib.suppress(OSError, DataError):  # the disk may be full
-            atomic.write(aside, "".join(f"{line}\n" for line in lines).encode())
-        where = f"; its text is in {aside}" if aside.exists() else ""
-        saved = self.checkpoints.saved
-        raise DivergenceError(
-            f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-            f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than "
-            f"{trainer.options.step_size:g}" + ("" if saved is None else f"; the last checkpoint is {saved}")
-        )
+    Raises:
+        DivergenceError: one of them is not finite.
+    """
+    if report.is_finite or report.is_skipped:
+        return
+    vocabulary, worker = training.text.vocabulary, training.trainer.workers.worker
+    lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
+    suffix = "" if worker.is_chief else f"-{worker.index}"
+    aside = training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
+    with contextlib.suppress(OSError, DataError):  # the disk may be full
+        atomic.write(aside, "".join(f"{line}\n" for line in lines).encode())
+    where = f"; its text is in {aside}" if aside.exists() else ""
+    rate = training.trainer.options.step_size
+    raise DivergenceError(
+        f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
+        f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than {rate:g}"
+        + ("" if saved is None else f"; the last checkpoint is {saved}")
+    )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Records:
-    """Records the means of the steps and histograms of the weights, and reports every step."""
+def _record_step(training: Training, report: StepReport) -> None:
+    """Report a step; write the record of the last ones, and histograms of the weights, if they are due.
 
-    training: Training
-
-    def after_step(self, report: StepReport) -> None:
-        """Write a record or histograms if they are due.
-
-        Raises:
-            CheckpointError: they cannot be written.
-        """
-        training, state, settings = self.training, self.training.state, self.training.request.settings
-        is_due = report.n_done % settings.log_every == 0 or report.n_done == report.n_steps
-        if is_due and state.meter.n_steps:
-            sampled = training.trainer.options.use_sampling
-            training.record(records.TrainRecord.from_meter(state.meter, **training.progress, sampled=sampled))
-            state.meter = Meter()
-        every = settings.histograms_every
-        if every and report.n_done % every == 0 and training.log is not None:
-            training.log.write_histograms(report.step, training.trainer.model.named_weights())
-        training.request.reporter.step(report)
+    Raises:
+        CheckpointError: they cannot be written.
+    """
+    state, settings = training.state, training.request.settings
+    is_due = report.n_done % settings.log_every == 0 or report.n_done == report.n_steps
+    if is_due and state.meter.n_steps:
+        sampled = training.trainer.options.use_sampling
+        training.record(records.TrainRecord.from_meter(state.meter, **training.progress, sampled=sampled))
+        state.meter = Meter()
+    every = settings.histograms_every
+    if every and report.n_done % every == 0 and training.log is not None:
+        training.log.write_histograms(report.step, training.trainer.model.named_weights())
+    training.request.reporter.step(report)
 
 
 class _Interrupt:

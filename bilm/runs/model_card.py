@@ -43,8 +43,7 @@ def model_card(
         DataError: a record of the run cannot be read.
     """
     options, lstm = stored.options, stored.options.lstm
-    file = stored.path / METRICS_FILE
-    metrics = read_metrics(file) if stored.step is not None and file.is_file() else Metrics((), ())
+    metrics = Metrics((), ()) if stored.step is None else read_metrics(stored.path / METRICS_FILE)
     heldout = next((record for record in metrics.heldout if record.step == stored.step), None)
     measured = "not measured"
     if heldout is not None:
@@ -158,12 +157,12 @@ def _amount(metrics: Metrics, step: int | None) -> str:
 
 def _training(stored: StoredModel) -> str:
     """List the commands that trained the model."""
-    file = stored.path / CALLS_FILE
-    if stored.step is None or not file.is_file():
+    step = stored.step or 0
+    calls = [call for call in read_calls(stored.path / CALLS_FILE) if call.step < step] if step else []
+    if not calls:
         return "The commands of its training are not recorded."
-    calls = [call for call in read_calls(file) if call.step < stored.step]
     commands = [
         printable(f"# seed {call.seed}, bilm {call.versions.get('bilm')}\n{call.command}") for call in calls
     ]
-    before = f", after {calls[0].step:,} steps of another run" if calls and calls[0].step else ""
+    before = f", after {calls[0].step:,} steps of another run" if calls[0].step else ""
     return f"Its commands, the first one first{before}:\n\n" + textwrap.indent("\n".join(commands), "    ")

@@ -309,7 +309,7 @@ class Request:
     ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
-        arguments = _of_python(arguments) | {"settings": _of_python(arguments["settings"])}
+        arguments = json_objects.plain(arguments)
         typed = {**arguments, **arguments["settings"]}
         for name in ("settings", "ray", "reporter", "should_stop"):
             typed.pop(name, None)
@@ -358,14 +358,6 @@ class Request:
         if not values["heldout_prefix"]:
             del values["heldout_prefix"], values["eval_every"]
         return values
-
-
-def _of_python(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with numbers of Python in place of NumPy's."""
-    return {
-        name: value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
-        for name, value in values.items()
-    }
 
 
 def _written(value: object) -> str:

@@ -56,28 +56,6 @@ class TrainingOptimizer(keras.optimizers.Optimizer):
         }
 
 
-class Adafactor(TrainingOptimizer, keras.optimizers.Adafactor):
-    """Keras's Adafactor."""
-
-
-class Adam(TrainingOptimizer, keras.optimizers.Adam):
-    """Keras's Adam."""
-
-
-class Lion(TrainingOptimizer, keras.optimizers.Lion):
-    """Keras's Lion."""
-
-
-class RMSprop(TrainingOptimizer, keras.optimizers.RMSprop):
-    """Keras's RMSprop."""
-
-
-class SGD(TrainingOptimizer, keras.optimizers.SGD):
-    """Keras's SGD."""
-
-    is_row_sparse = True
-
-
 class Adagrad(TrainingOptimizer, keras.optimizers.Adagrad):
     """Adagrad as in bilm-tf, with TensorFlow's fused dense and sparse kernels.
 
@@ -300,13 +278,12 @@ def _polynomial(gram: tf.Tensor, square: tf.Tensor, coefficients: tf.Tensor) -> 
     return tf.cast(total, gram.dtype)
 
 
-_OF_KERAS: Mapping[Optimizer, type[TrainingOptimizer]] = {
-    Optimizer.ADAFACTOR: Adafactor,
-    Optimizer.ADAM: Adam,
-    Optimizer.LION: Lion,
-    Optimizer.RMSPROP: RMSprop,
-    Optimizer.SGD: SGD,
-}
+def of_keras(choice: Optimizer) -> TrainingOptimizer:
+    """Make an optimizer of Keras, with its default settings."""
+    kind = type(keras.optimizers.get(choice.value))
+    own = type(kind.__name__, (TrainingOptimizer, kind), {"is_row_sparse": choice is Optimizer.SGD})
+    # The name is part of the variables' names, so the same when a run is resumed.
+    return own(name=choice.value)
 
 
 def make_optimizer(options: Options, variables: Variables) -> TrainingOptimizer:
@@ -318,7 +295,7 @@ def make_optimizer(options: Options, variables: Variables) -> TrainingOptimizer:
         optimizer = Muon(options.step_size, n_matrices, "bfloat16" if is_bfloat16 else "float32")
     elif options.optimizer is Optimizer.ADAGRAD:
         optimizer = Adagrad(options.step_size)
-    else:  # the name is part of the variables' names, so the same when a run is resumed
-        optimizer = _OF_KERAS[options.optimizer](name=options.optimizer.value)
+    else:
+        optimizer = of_keras(options.optimizer)
     optimizer.build([*variables.values()])
     return optimizer

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
-from bilm.io import PathLike, foreign, messages, outputs, run_files
+from bilm.io import PathLike, foreign, messages, outputs, run_files, shards
 from bilm.io.tar_archive import TarArchive
 from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
@@ -370,7 +370,7 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not path.name.startswith(".")]
     folders = {*map(_folder_of, options)}
     if len(folders) > 1:
-        names = _listed(map(str, folders))
+        names = shards.name_files(sorted(map(str, folders)))
         raise DataError(f"{archive.path}: several folders hold an {OPTIONS_NAME}: {names}")
     folder = folders.pop() if folders else PurePosixPath()
     inside = [path for path in paths if _folder_of(path) == folder]
@@ -427,7 +427,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
     """
     if len(names) != 1:
         problem = f"more than one {kind}:" if names else f"no {kind} among"
-        raise WeightsError(f"{path}: not a model: {problem} {_listed(names or files) or 'its files'}")
+        raise WeightsError(f"{path}: not a model: {problem} {shards.name_files(sorted(names or files))}")
     return names[0]
 
 
@@ -438,8 +438,3 @@ def options_of(name: str, names: Collection[str]) -> str | None:
     if stem.endswith("_weights"):
         candidates.insert(0, stem.removesuffix("weights") + OPTIONS_NAME)
     return next((candidate for candidate in candidates if candidate in names), None)
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = sorted(names)
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

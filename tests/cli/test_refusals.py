@@ -154,12 +154,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--preset", "tiny"), "--preset and --options exclude each other", 2, id="preset"),
         pytest.param(("--jit", "--no-xla"), "--jit needs XLA", 1, id="no-xla"),
         pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
-        pytest.param(
-            ("--set", "max_steps=5"),
-            "'max_steps': unrecognised option; give the argument --max",
-            1,
-            id="argument",
-        ),
+        pytest.param(("--set", "max_steps=5"), "'max_steps': unrecognised option", 1, id="argument"),
         pytest.param(("--set", "recipe=auto"), "give the argument --recipe instead", 2, id="recipe"),
         pytest.param(("--n-train-tokens", "5"), "an epoch of 5 tokens is less than one batch", 1, id="epoch"),
         pytest.param(
@@ -234,18 +229,14 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("finetune", "No such command 'finetune'. Did you mean 'restart'?"),
         ("embed a.txt", "Missing argument 'OUT' after a.txt."),
-        ("perplexity", "No such command 'perplexity'. Did you mean 'test'?"),
-        (f"train {TEXT} --save-dir r --lr 1", "No such option '--lr'. Did you mean '--learning-rate'?"),
-        (f"train {TEXT} --model r", "Did you mean '--save-dir'? (`bilm restart` continues a model)"),
-        ("vocab build", "Missing options '--train-prefix' and '--outfile'."),
+        ("vocab build", "Missing option '--train-prefix'."),
         ("prepare raw.txt corpus", "Missing option '--out'."),
         ("train --save-dir r", "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"),
         (f"train {TEXT}", "Missing option '--save-dir'."),
     ],
 )
-def test_call_of_another_program_is_answered_by_own(command, message):
+def test_missing_word_of_a_call_is_named(command, message):
     assert message in refuse(*command.split(), status=2)
 
 

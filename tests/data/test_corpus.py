@@ -228,7 +228,6 @@ RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
             "has words in two normal forms, which look alike (1 in",
             id="two forms",
         ),
-        pytest.param("e\u0301t e\n" * 9, COMPOSED, "form NFC, 0% would be unknown: `bilm", id="other form"),
     ],
 )
 def test_doubts(text, vocabulary, doubt, tmp_path):

@@ -16,7 +16,6 @@ from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import BilmError, DataError, OptionsError, ProcessError
-from bilm.models.encoder import Encoder
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
@@ -143,15 +142,6 @@ def test_settings_are_checked_before_a_model_is_read(settings, message):
     for call in calls:
         with pytest.raises(OptionsError, match=message):
             call("no such file", **settings)
-
-
-def test_oversized_states_are_refused(files, monkeypatch):
-    def zero_states(encoder, n_rows):
-        raise MemoryError
-
-    monkeypatch.setattr(Encoder, "zero_states", zero_states)
-    with pytest.raises(OptionsError, match="the state of 1,000,000,000 sentences does not fit into memory"):
-        ElmoEmbedder(*files, stateful=True, batch_size=10**9)
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from bilm.errors import OptionsError
 from bilm.io.json_objects import parse_json
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Optimizer, Options
 from bilm.options.options_file import choose_options, load_inference_options, load_options, toml_lines
-from bilm.options.parameters import parameters
-from bilm.runs.settings import TrainingSettings
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -201,7 +199,6 @@ def test_values_by_dotted_key():
         ("optimizer_type", ", did you mean optimizer?"),
         ("dro", ""),
         ("comment", ""),
-        *((name, f"; give the argument `{name}` instead") for name in parameters(TrainingSettings)),
     ],
 )
 def test_unknown_key_has_a_hint(key, hint):

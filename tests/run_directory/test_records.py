@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bilm.errors import DataError
-from bilm.run_directory.records import WRITER, HeldoutRecord, TrainRecord, read_calls, read_metrics
+from bilm.run_directory.records import WRITER, HeldoutRecord, Metrics, TrainRecord, read_calls, read_metrics
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
@@ -70,9 +70,8 @@ def test_damaged_line_warns(tmp_path, damage, message, caplog):
     assert f"{file}: a damaged line is left out: line 2: {message}" in caplog.text
 
 
-def test_unreadable_file_is_error(tmp_path):
-    with pytest.raises(DataError, match="none.jsonl: No such file"):
-        read_metrics(tmp_path / "none.jsonl")
+def test_missing_file_has_no_records_and_directory_is_error(tmp_path):
+    assert read_metrics(tmp_path / "none.jsonl") == Metrics((), ())
     with pytest.raises(DataError, match="is a directory, expected a file"):
         read_calls(tmp_path)
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.models.language_model import LanguageModel
-from bilm.options import PRESETS, Decay, Options
+from bilm.options import PRESETS, Decay, Optimizer, Options
 from bilm.training import optimizers
 from bilm.training.meter import LossScale, perplexity
 from bilm.training.optimizers import Adagrad, Muon
@@ -234,7 +234,11 @@ def test_decay_shrinks_updated_weights():
 
 @pytest.mark.parametrize(
     ("optimizer", "leaves_rows"),
-    [(Adagrad(), True), (optimizers.SGD(), True), (optimizers.RMSprop(), False)],
+    [
+        (Adagrad(), True),
+        (optimizers.of_keras(Optimizer.SGD), True),
+        (optimizers.of_keras(Optimizer.RMSPROP), False),
+    ],
     ids=["adagrad", "sgd", "rmsprop"],
 )
 def test_touched_rows_are_distinct(optimizer, leaves_rows):
