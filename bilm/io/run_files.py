@@ -50,8 +50,8 @@ def run_files(path: Path) -> list[Path]:
 
 
 def is_run_directory(path: str | os.PathLike[str]) -> bool:
-    """Return whether a directory has a run of bilm, or a checkpoint."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE))
+    """Return whether a directory has a run, begun or about to begin, or a checkpoint."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE, LOCK_FILE))
 
 
 def own_output(path: str | os.PathLike[str]) -> str | None:

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -56,6 +57,21 @@ def test_flags_override_options(tmp_path, smallest_file):
     # The newest two are kept: step 8 and the last.
     indices = {path.name for path in (tmp_path / "run").glob("*.index")}
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
+
+
+def test_folder_of_text_may_hold_the_run_but_not_the_vocabulary(tmp_path, smallest_file):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file in (TRAIN, VOCAB):
+        shutil.copy(file, folder)
+    words = ("train", "--train-prefix", folder, "--save-dir", folder / "run", "--options", smallest_file())
+    message = refuse(*words, "--vocab-file", folder / VOCAB.name)
+    assert message == f"{folder / VOCAB.name}: is inside {folder}, which is read; give a path outside it"
+    (folder / VOCAB.name).unlink()
+    for command in (words, (*words, "--resume")):
+        output = run(*command, "--vocab-file", VOCAB, "--max-steps", 1)
+        assert "corpus: 1 file, 240 sentences" in output
+    assert "nothing left to do" in output
 
 
 @pytest.mark.slow
