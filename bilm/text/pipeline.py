@@ -56,7 +56,7 @@ _RULES_OF |= {"mao": "mi", "may": "ms", "per": "fa", "rum": "ro", "slo": "sk", "
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 # Ends of sentences that no language sees as abbreviations.
 _SENTENCE_END = re.compile(r"((?<=[^\s.]{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
-_LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 1 << 16  # characters
+_LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 8_000  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
 _PART_OF_LINE = re.compile(
     rf".{{{_LONG_PARAGRAPH}}}.*?(?:(?:(?<=[^\s.]{{5}})\.|[!?…।؟۔])[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",

@@ -1046,3 +1046,5 @@ def test_long_paragraphs_end_with_sentences():
     (line,) = [" ".join(lines)]
     pieces = [*paragraphs([line])]
     assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
+    pieces = [*paragraphs(f"verse {k}" for k in range(2000))]
+    assert len(pieces) > 1 and max(map(len, pieces)) < 10_000
