@@ -49,9 +49,10 @@ def run_files(path: Path) -> list[Path]:
     return []
 
 
-def is_run_directory(path: str | os.PathLike[str]) -> bool:
-    """Return whether a directory has a run, begun or about to begin, or a checkpoint."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE, LOCK_FILE))
+def is_of_run(file: Path) -> bool:
+    """Return whether a file is named as a file of a run and beside others of one, which may just begin."""
+    beside = (file.with_name(name) for name in (STATE_FILE, MARK_FILE, LOCK_FILE))
+    return is_run_file(file.name) and any(map(os.path.isfile, beside))
 
 
 def own_output(path: str | os.PathLike[str]) -> str | None:
@@ -60,7 +61,7 @@ def own_output(path: str | os.PathLike[str]) -> str | None:
     step = name.removeprefix(CHECKPOINT)
     if step.isdecimal() and os.path.isfile(f"{path}.index"):
         return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
-    if is_run_directory(path):
+    if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
         return f"a run directory, given as `model` {path}"
     return corpus_at(path)
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import STDIN, PathLike, messages, outputs
-from bilm.io.run_files import is_run_directory, own_output
+from bilm.io.run_files import is_of_run, own_output
 
 _BLOCK_BYTES = 1 << 20
 
@@ -158,14 +158,11 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
         with messages.os_errors_as(DataError, pattern):
             paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
             files = [file for path in paths for file in _files_below(path)]
-        runs = set[Path]()
         if not path.is_file():
-            runs = set(filter(is_run_directory, {file.parent for file in files}))
-            files = [file for file in files if file.parent not in runs]
+            files = [file for file in files if not is_of_run(file)]
         if not files:
             has_quotes = not {"'", '"'}.isdisjoint(pattern)
             hint = "the quotes are part of it" if has_quotes else "a pattern is a file, a directory or a glob"
-            hint = "files of runs are no text" if runs else hint
             raise DataError(f"no file matches {pattern} ({hint})")
         for file in sorted(files):
             found.setdefault(file.resolve(), file)
@@ -207,10 +204,10 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
-    """Refuse an output in a folder that is read, since it would be text of the next call.
+    """Refuse an output, or a vocabulary, in a folder of text, since it would be read as text.
 
     Raises:
-        DataError: the output is in such a folder.
+        DataError: the path is in such a folder.
     """
     for folder in filter(os.path.isdir, patterns):
         if Path(path).resolve().is_relative_to(Path(folder).resolve()):
