@@ -267,7 +267,7 @@ class ChunkEmbedder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the arguments, for pickle and copy."""
-        return {name: vars(self)[name] for name in ("_copies", "_max_rows", "steps") if name in vars(self)}
+        return {name: vars(self)[name] for name in ("_copies", "_max_rows")}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore the embedder from `__getstate__`."""

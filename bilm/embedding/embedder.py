@@ -8,7 +8,6 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -208,6 +207,10 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arguments, for pickle and copy."""
+        return super().__getstate__() | {"steps": self.steps}
 
     @functools.cached_property
     def pipeline(self) -> TextPipeline:
@@ -423,8 +426,7 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         require_flags(forget_sentences=forget_sentences, use_sentence_keys=use_sentence_keys)
         require_flags(raw=raw, overwrite=overwrite, resume=resume)
-        place = input_file if isinstance(input_file, str | PathLike) else getattr(input_file, "name", None)
-        check_embeddings(Path(output_file), overwrite, resume, [place])
+        check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
         keys = (use_sentence_keys, forget_sentences)
         form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
         sentences = (

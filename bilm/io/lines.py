@@ -318,3 +318,13 @@ def lines_of(file: TextFile) -> Iterator[str]:
     if hasattr(file, "read1"):
         return read_stream_lines(cast(BinaryIO, file), name)
     raise DataError(f"input_file must be the name of a file, or an open file, got {type(file).__name__}")
+
+
+def place_of(file: TextFile) -> str | int | None:
+    """Return the name of a file, or the descriptor of an open one; None for a file without a descriptor."""
+    if isinstance(file, str | os.PathLike):
+        return os.fspath(file)
+    try:
+        return file.fileno()
+    except (AttributeError, OSError):
+        return None
