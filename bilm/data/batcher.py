@@ -183,12 +183,10 @@ def require_words(name: str, words: Iterable[str]) -> list[str]:
     Raises:
         ArgumentError: the argument is a string, or lists something else; the message has its `name`.
     """
-    listed = (
-        [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*dict.fromkeys(words)]
-    )
+    listed = [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*words]
     if not listed or not all(isinstance(word, str) for word in listed):
         raise ArgumentError(f"`{name}` is {words!r:.80}; it must be a list of words")
-    return listed
+    return [*dict.fromkeys(listed)]
 
 
 def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:

@@ -178,3 +178,5 @@ def test_words_are_a_list_of_strings(embedder):
     embedder.stateful = True
     with pytest.raises(OptionsError, match="stateful: the state passes through all sentences"):
         next(embedder.embed_words([["owl"]], ["owl"]))
+    with pytest.raises(ArgumentError, match="it must be a list of words"):
+        next(embedder.embed_words([["owl"]], [["owl"]]))
