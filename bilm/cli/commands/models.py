@@ -256,13 +256,17 @@ def predict(
     predictions = predictor.predict(
         read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
     )
-    n_predicted, absent, attached = 0, {text.word(word): word for word in chosen or ()}, []
+    n_predicted, absent = 0, {text.word(word): word for word in chosen or ()}
+    n_attached, attached = 0, ""  # gaps inside other words, and where the first is
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
     for number, (sentence, places) in enumerate(zip(again, predictions, strict=True)):
         n_predicted += len(places)
         if wanted is not None:
-            attached += [(number, word) for word in sentence if wanted in word and word != wanted]
+            within = [word for word in sentence if wanted in word and word != wanted]
+            if within and not n_attached:
+                attached = f"line {number + 1}: {gap!r:.80} is not a word by itself in {within[0]!r:.80}"
+            n_attached += len(within)
         for place in places:
             absent.pop(place.word, None)
             if not place.best:
@@ -280,10 +284,8 @@ def predict(
     if absent:
         echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
     if attached:
-        number, word = attached[0]
-        problem = f"{gap!r:.80} is not a word by itself in {word!r:.80}, and was not filled"
-        times = f", one of {len(attached):,}" if len(attached) > 1 else ""
-        echo(f"{sentences}: line {number + 1}: {problem}{times}", err=True)
+        times = f", one of {n_attached:,}" if n_attached > 1 else ""
+        echo(f"{sentences}: {attached}, and was not filled{times}", err=True)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
 
