@@ -4,7 +4,7 @@ Other packages import Keras from this module only; the modules of this package i
 ``on_tensorflow``, ``on_torch`` and ``on_jax`` each define:
 
 - ``run_lstm``: run one layer over a window or over whole rows,
-- ``Dropout``: the dropout layer,
+- ``Layer``: the base class of layers that users copy and pickle; ``Dropout``: the dropout layer,
 - ``gather``: rows of a table by number,
 - ``distinct_rows`` and ``encode_in_parts``: encode each distinct word once, with others of its length,
 - ``compiled``: a function for inference, compiled if the backend compiles,

@@ -55,14 +55,13 @@ class ModelArguments:
         """
         n_missing = [self.model, self.save_dir, self.options_file or self.weight_file].count(None)
         if n_missing == 2:
-            if self.model is not None:
-                return open_model(self.model, self.checkpoint)
             if self.save_dir is not None:
                 return _open_run(Path(self.save_dir), self.checkpoint)
-            if self.weight_file is None or self.options_file is None:  # which is beside the other
-                return open_model(self.weight_file or self.options_file or "", self.checkpoint)
+            given = [path for path in (self.model, self.options_file, self.weight_file) if path is not None]
+            if len(given) == 1:  # of options and weights, the others are beside them
+                return open_model(given[0], self.checkpoint)
             if self.checkpoint is None:
-                options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
+                options, weights = ModelFile(Path(given[0])), find_weights(given[1])
                 return StoredModel(weights.path, weights, options)
         if n_missing == 3:
             raise ArgumentError("`model` is missing: a run directory, or a model's weights")

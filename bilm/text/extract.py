@@ -304,14 +304,14 @@ def recognise_all(
             skipped[name] = error.reason
         except DataError as error:
             problems.append(error)
-    require_no(problems)
+    raise_problems(problems)
     if not sources:
         first = ": ".join(next(iter(skipped.items())))
         raise DataError(f"none of the {len(files):,} files holds text; the first: {first}")
     return sources, skipped
 
 
-def require_no(problems: Sequence[DataError]) -> None:
+def raise_problems(problems: Sequence[DataError]) -> None:
     """Raise what is wrong with files, all together."""
     if len(problems) > 1:
         raise DataError.listing(f"{len(problems):,} files cannot be read", map(str, problems))

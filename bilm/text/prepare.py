@@ -18,7 +18,7 @@ from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
 from bilm.io.run_files import TEXT_FILE, TRAIN_DIRECTORY, own_output
 from bilm.text.doubts import doubts_about_lines, first_lines
-from bilm.text.extract import ROWS, TOKENISED, Kind, Source, recognise_all, require_no
+from bilm.text.extract import ROWS, TOKENISED, Kind, Source, raise_problems, recognise_all
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
@@ -297,7 +297,7 @@ class _Reading:
                 problems.append(error)
             self._current = None
             self._n_done += source.n_bytes
-        require_no(problems)
+        raise_problems(problems)
 
 
 def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Counter[str]]:

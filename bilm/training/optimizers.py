@@ -278,7 +278,7 @@ def _polynomial(gram: tf.Tensor, square: tf.Tensor, coefficients: tf.Tensor) -> 
     return tf.cast(total, gram.dtype)
 
 
-def of_keras(choice: Optimizer) -> TrainingOptimizer:
+def keras_optimizer(choice: Optimizer) -> TrainingOptimizer:
     """Make an optimizer of Keras, with its default settings."""
     kind = type(keras.optimizers.get(choice.value))
     own = type(kind.__name__, (TrainingOptimizer, kind), {"is_row_sparse": choice is Optimizer.SGD})
@@ -296,6 +296,6 @@ def make_optimizer(options: Options, variables: Variables) -> TrainingOptimizer:
     elif options.optimizer is Optimizer.ADAGRAD:
         optimizer = Adagrad(options.step_size)
     else:
-        optimizer = of_keras(options.optimizer)
+        optimizer = keras_optimizer(options.optimizer)
     optimizer.build([*variables.values()])
     return optimizer

@@ -236,8 +236,8 @@ def test_decay_shrinks_updated_weights():
     ("optimizer", "leaves_rows"),
     [
         (Adagrad(), True),
-        (optimizers.of_keras(Optimizer.SGD), True),
-        (optimizers.of_keras(Optimizer.RMSPROP), False),
+        (optimizers.keras_optimizer(Optimizer.SGD), True),
+        (optimizers.keras_optimizer(Optimizer.RMSPROP), False),
     ],
     ids=["adagrad", "sgd", "rmsprop"],
 )
