@@ -108,7 +108,8 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         """The biLM as a layer, a copy of the embedder's."""
         encoder = self.model.encoder
         with on_device(self.device):
-            layer = _ElmoBiLm(encoder.options.to_inference_json())
+            content = encoder.options.to_inference_json()
+            layer = _ElmoBiLm(content | {"n_tokens_vocab": encoder.options.n_tokens_vocab})
             layer.encoder.set_weights(encoder.get_weights())
         return layer
 

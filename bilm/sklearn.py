@@ -99,7 +99,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         sentences = map(words_of, texts)
         vectors = [*embedder.embed_sentences(sentences, layers=self.layers, pooling=self.pooling)]
-        return np.reshape(vectors, (len(vectors), self._n_features_out))
+        return np.reshape(np.asarray(vectors, np.float32), (len(vectors), self._n_features_out))
 
     @property
     def _embedder(self) -> ElmoEmbedder:

@@ -49,8 +49,8 @@ def _made_again(
 class Dropout(keras.layers.Layer):
     """Dropout with PyTorch's own generator, so that a module has no seed among its parameters."""
 
-    def __init__(self, rate: float) -> None:
-        super().__init__(name="dropout", autocast=False)
+    def __init__(self, rate: float, dtype: Any = None) -> None:  # noqa: ANN401
+        super().__init__(name="dropout", autocast=False, dtype=dtype)
         self.rate = rate
 
     def call(self, values: torch.Tensor, training: bool | None = None) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from bilm.errors import OptionsError
 from bilm.io import in_groups
 from bilm.options.parameters import Pooling
 
@@ -29,7 +30,7 @@ class VectorForm:
             None.
 
     Raises:
-        OptionsError: there is no such pooling.
+        OptionsError: there is no such pooling or type.
     """
 
     layers: Layers = "all"
@@ -39,6 +40,8 @@ class VectorForm:
     def __post_init__(self) -> None:
         if self.pooling is not None:
             Pooling(self.pooling)
+        if self.dtype not in ("float32", "float16"):
+            raise OptionsError(f"dtype is {self.dtype!r:.80}; give float32 or float16, as a string")
 
     def pooled(self, vectors: np.ndarray) -> np.ndarray:
         """Pool the vectors of a sentence if wanted."""

@@ -276,12 +276,14 @@ class ChunkEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the model's options and weights, and of its precision unless that is float32."""
+        """SHA-256 of the model's options, weights and words, and of its precision unless that is float32."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
         for variable in self.model.encoder.weights:
             digest.update(variable.numpy().tobytes())
         if self.model.rows is not None:
             digest.update(self.model.rows.kernel.tobytes())
+        for vocabulary in (self.vocabulary, self.model.rows and self.model.rows.vocabulary):
+            digest.update("\n".join(vocabulary.words if vocabulary else ()).encode())
         if self.model.encoder.precision != "float32":
             digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()
@@ -366,4 +368,6 @@ class ChunkEmbedder:
                 f"batch_size is {batch_size}, but the state of only {self.model.max_batch_size} sentences is "
                 "carried; give the embedder a larger batch_size"
             )
-        return ChunkEmbedder(self._copies, batch_size)
+        other = ChunkEmbedder(self._copies, batch_size)
+        other._free = self._free
+        return other

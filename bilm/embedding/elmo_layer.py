@@ -137,13 +137,14 @@ class Elmo(backend.Layer):
                 initial_scalar_parameters=scalar_mix_parameters,
                 trainable=scalar_mix_parameters is None,
                 name=f"mix_{i}",
+                dtype=self.dtype_policy,
             )
             for i in range(num_output_representations)
         ]
         for mix in self.mixes:
             if not mix.built:
                 mix.build((None, options.lstm.n_layers + 1, None, self.dim))
-        self.dropout = backend.Dropout(dropout)
+        self.dropout = backend.Dropout(dropout, dtype=self.dtype_policy)
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
         self.built = True

@@ -53,12 +53,20 @@ class FileFormat(VectorForm):
             line numbers; a repeated sentence has its last line number.
         include_sentence_indices: write the map as ``sentence_indices`` too, like older versions of AllenNLP.
         compression: ``gzip``, ``lzf`` or None.
+
+    Raises:
+        OptionsError: there is no such compression; or as `VectorForm`.
     """
 
     use_sentence_keys: bool = False
     forget_sentences: bool = False
     include_sentence_indices: bool = False
     compression: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compression not in ("gzip", "lzf", None):
+            raise OptionsError(f"compression is {self.compression!r:.80}; give gzip, lzf or None")
 
 
 class EmbeddingReport:
@@ -255,13 +263,15 @@ class _Text:
         """Skip the lines up to the end of a part.
 
         Raises:
-            DataError: the lines are not those of the part.
+            DataError: the lines are not those of the part, or there is a gap before it.
         """
+        is_next = part.start == self._report.n_lines
         for line in islice(self._lines, max(part.end - self._report.n_lines, 0)):
             self._take(line)
-        if (self._report.n_lines, self.digest) != (part.end, part.digest):
+        if not is_next or (self._report.n_lines, self.digest) != (part.end, part.digest):
             raise DataError(
-                f"{part.path}: belongs to another text or is damaged; overwrite=True starts again"
+                f"{part.path}: belongs to another text, is damaged, or the part before it is missing; "
+                "overwrite=True starts again"
             )
 
     def _take(self, line: str) -> _Line:
@@ -312,11 +322,13 @@ class Part(NamedTuple):
 
     Attributes:
         path: the file.
-        end: number, from 0, of the line after the last one in the file.
+        start: number, from 0, of the first line in the file.
+        end: number of the line after the last one in the file.
         digest: SHA-256 of all lines of the text before `end`.
     """
 
     path: Path
+    start: int
     end: int
     digest: str
 
@@ -334,7 +346,7 @@ def _part_files(outfile: Path) -> list[Path]:
 def _remove_parts(outfile: Path) -> None:
     """Delete the parts of an unfinished file, but no other files in their directory."""
     directory = _parts_directory(outfile)
-    for file in (*_part_files(outfile), directory / _UNFINISHED):
+    for file in (directory / _UNFINISHED, *reversed(_part_files(outfile))):  # the rest can be resumed
         file.unlink(missing_ok=True)
     with suppress(OSError):
         directory.rmdir()
@@ -349,7 +361,7 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
     paths = _part_files(outfile)
     if outfile.exists() and not (paths and paths[0].name == _PART_NAME.format(0)):
         paths.insert(0, outfile)  # otherwise the parts will replace it
-    parts = []
+    parts: list[Part] = []
     for path in paths:
         with opened_hdf5(path, DataError) as file:
             if _SETTINGS not in file.attrs:
@@ -359,8 +371,10 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
             if own != settings:
                 different = ", ".join(json_objects.changes(own, settings))
                 raise DataError(f"{path}: was written with other settings: {different}")
-            end, digest = _read_attribute(file, _LINES, "iu"), _read_attribute(file, _TEXT, "S")
-            parts.append(Part(path, int(end), digest.decode()))
+            end, digest = int(_read_attribute(file, _LINES, "iu")), _read_attribute(file, _TEXT, "S").decode()
+            start = 0 if path == outfile else int(path.stem.removeprefix("part-"))
+            if not parts or end > parts[-1].end:  # a part that the output has was about to be removed
+                parts.append(Part(path, start, end, digest))
     return parts
 
 
@@ -421,5 +435,5 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
 
 
 def _write_attributes(file: h5py.File, settings: Mapping[str, Any], end: int, digest: str) -> None:
-    text = json.dumps(dict(settings))
+    text = json.dumps(dict(settings), default=int)  # the number of a layer may be NumPy's
     file.attrs.update({_SETTINGS: np.bytes_(text), _TEXT: np.bytes_(digest), _LINES: end})

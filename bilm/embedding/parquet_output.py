@@ -46,7 +46,7 @@ def sentence_tables(
         is_enough: function of the numbers of sentences and of tokens, with their marks; True ends a table.
     """
     numbered = ((number, line.strip()) for number, line in enumerate(lines))
-    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split())):
+    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split()) or None):
         numbers, sentences = zip(*chunk, strict=True)
         columns = {FILE: [file] * len(chunk), LINE: pa.array(numbers, pa.int64()), SENTENCE: sentences}
         yield pa.table(columns)

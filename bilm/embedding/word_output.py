@@ -75,7 +75,7 @@ def occurrences(
 
     for chunk in embedder.in_chunks(with_places(), lambda item: item[1], form):
         found = [
-            WordOccurrence(line, place, word, vectors[..., place, :])
+            WordOccurrence(line, place, word, vectors[..., place, :].copy())  # without the sentence
             for (line, _, places), vectors in chunk
             for place, word in places
         ]

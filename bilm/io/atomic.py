@@ -15,7 +15,7 @@ from pathlib import Path
 from bilm.errors import BilmError, DataError
 from bilm.io import PathLike, messages, outputs
 
-# Errors from a file system without locks.
+# Errors from a file system without locks, or that cannot flush directories.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _HOLDER_BYTES = 300
 
@@ -197,6 +197,8 @@ class Staging:
         """
         if self._replaces:
             self._check()
+            with suppress(OSError):
+                shutil.copymode(self.target, self.new)
             if keep_old or self.target.is_dir():
                 with suppress(FileNotFoundError):
                     os.rename(self.target, self._old)
@@ -341,10 +343,13 @@ def write(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a directory's entries, to the disk."""
+    """Flush a file, or a directory's entries where the file system can, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if not (error.errno in _UNSUPPORTED and path.is_dir()):
+            raise
     finally:
         os.close(handle)
 

@@ -34,7 +34,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
         DataError: any failure to read the stream, also inside the block.
     """
     with _named_failures(name):
-        head = stream.read(_MAGIC_BYTES)
+        head = stream.readline(_MAGIC_BYTES)  # a short line is not held back
         blocks = iter(lambda: getattr(stream, "read1", stream.read)(_BUFFER_BYTES), b"")
         yield _decompressed(name, io.BufferedReader(_Blocks(chain([head], blocks)), _BUFFER_BYTES))
 
@@ -314,10 +314,16 @@ def lines_of(file: TextFile) -> Iterator[str]:
         return read_lines(file)
     name = str(getattr(file, "name", "an open file"))
     if isinstance(file, io.TextIOBase):
-        return (line.rstrip("\n") for line in file)
+        return _text_lines(file, name)
     if hasattr(file, "read1"):
         return read_stream_lines(cast(BinaryIO, file), name)
     raise DataError(f"input_file must be the name of a file, or an open file, got {type(file).__name__}")
+
+
+def _text_lines(file: io.TextIOBase, name: str) -> Iterator[str]:
+    with _named_failures(name):
+        for line in file:
+            yield line.rstrip("\n")
 
 
 def place_of(file: TextFile) -> str | int | None:

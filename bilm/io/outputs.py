@@ -101,6 +101,9 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     if status is not None and stat.S_IFMT(status.st_mode) != wanted:
         raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[wanted]} to write")
     target = Path(os.path.realpath(path))
+    if kind.is_ours is not None and (os.path.ismount(target) or target == Path.cwd()):
+        problem = "is the current directory or a mount point, which cannot be replaced"
+        raise DataError(f"{path}: {problem}; give the name of a directory in it")
     if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
         raise DataError(f"{path}: cannot be written: {target.parent} is no directory that you may write in")
     return target

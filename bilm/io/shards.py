@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from bilm.errors import DataError
 from bilm.io import STDIN, PathLike, messages, outputs
-from bilm.io.run_files import is_of_run, own_output
+from bilm.io.run_files import corpus_at, is_of_run, own_output
 
 _BLOCK_BYTES = 1 << 20
 
@@ -141,7 +141,7 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     Args:
         patterns: a pattern is a file, a directory, or a glob of these (``**`` crosses directories). Of a
             directory, all files below it except hidden ones, backups of editors (``text.txt~``) and those of
-            runs. The name of an existing file is not read as a glob, even if it contains ``*?[``.
+            runs and corpora. The name of an existing file is not read as a glob, even if it contains ``*?[``.
 
     Returns:
         The files, each once also under several names (links), in the order of the patterns and sorted within
@@ -172,7 +172,7 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
 
 
 def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield a file itself, or the files of a directory and of those in it, except hidden ones.
+    """Yield a file itself, or the files of a directory and of those in it, except hidden ones and corpora.
 
     Args:
         path: the file or directory.
@@ -180,7 +180,7 @@ def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """
     if path.is_file():
         yield path
-    elif path.is_dir() and (here := path.resolve()) not in above:
+    elif path.is_dir() and (here := path.resolve()) not in above and corpus_at(path) is None:
         for inner in path.iterdir():
             if not inner.name.startswith(".") and not inner.name.endswith("~"):
                 yield from _files_below(inner, (*above, here, *here.parents))

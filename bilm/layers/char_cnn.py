@@ -178,7 +178,3 @@ class CharCNN(NetworkLayer):
         lengths = ops.max(ops.where(character_ids == PADDING, 0, columns), axis=1)
         needed = ops.minimum(options.max_characters_per_token, lengths + options.max_width)
         return ops.searchsorted(ops.convert_to_tensor(options.bucket_widths, "int32"), needed)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Return the shape of the result for one tensor of ids."""
-        return (*input_shape[:-1], self.output_dim)

@@ -144,11 +144,11 @@ class ScalarMix(backend.Layer):
             Shape (batch, words, dim).
         """
         gamma = keras.ops.convert_to_tensor(self.gamma)
+        if self.do_layer_norm and self.layer_weights is not None:
+            lm_embeddings = _normalise(lm_embeddings, mask)
         lm_embeddings = keras.ops.cast(lm_embeddings, gamma.dtype)  # which PyTorch's double() may change
         if self.layer_weights is None:
             return lm_embeddings[:, -1] * gamma
-        if self.do_layer_norm:
-            lm_embeddings = _normalise(lm_embeddings, mask)
         weights = keras.ops.convert_to_tensor(self.layer_weights)
         shares = keras.ops.softmax(weights + 1.0 / weights.shape[0])
         return keras.ops.einsum("k,bkwd->bwd", shares, lm_embeddings) * gamma
@@ -185,10 +185,14 @@ def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int |
 
 
 def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
-    """Scale each layer of the batch to mean 0 and variance 1 over the words, without padding."""
+    """Scale each layer of the batch to mean 0 and variance 1 over the words, without padding.
+
+    The sums are float32, or float64: those of a batch are beyond float16.
+    """
     ops = keras.ops
-    counts = ops.ones_like(layers[:, 0, :, 0]) if mask is None else ops.cast(mask, layers.dtype)
-    counts = counts[:, None, :, None]
+    layers = ops.cast(layers, keras.backend.result_type(layers.dtype, "float32"))
+    is_word = ops.ones_like(layers[:, 0, :, 0], "bool") if mask is None else ops.cast(mask, "bool")
+    counts = ops.cast(is_word, layers.dtype)[:, None, :, None]
     # A batch without words would be divided by 0.
     n_values = ops.maximum(ops.sum(counts), 1.0) * layers.shape[-1]
     mean = ops.sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values

@@ -5,6 +5,7 @@ ICU has lists of its own, but finds them at the end of longer words too: its Ger
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 # Those that often end a sentence, such as etc., and those that are words too are left out.
@@ -47,7 +48,7 @@ _ABBREVIATIONS = {
 _ABBREVIATIONS["nb"] = _ABBREVIATIONS["nn"] = _ABBREVIATIONS["no"]
 _ABBREVIATIONS["de"] |= {str(number) for number in range(1, 32)}  # ordinals, as in dates
 _TAIL = 40  # characters of a sentence, among which the last word is
-_LAST_WORD = re.compile(r"(\w+)\.[^\S\u2029]*$")
+_LAST_WORD = re.compile(r"([\w\u0300-\u036f]+)\.[^\S\u2029]*$")
 
 
 def has_abbreviations(language: str) -> bool:
@@ -60,9 +61,9 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
 
     Args:
         sentences: sentences of a text, with the white space between them.
-        language: code of the language; for ``und`` the sentences stay as they are.
+        language: code of the language; empty for none, when the sentences stay as they are.
     """
-    if language == "und":
+    if not language:
         return [*sentences]
     known = _ABBREVIATIONS.get(language, set())
     joined: list[str] = []
@@ -72,6 +73,6 @@ def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
             joined[-1] += sentence
         else:
             joined.append(sentence)
-        last = _LAST_WORD.search(sentence[-_TAIL:])
+        last = _LAST_WORD.search(unicodedata.normalize("NFC", sentence[-_TAIL:]))
         is_open = last is not None and (last[1] in known or (len(last[1]) == 1 and last[1].isupper()))
     return joined

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24  # characters
-_MOST_NUL = 0.05
+_OF_NO_TEXT = re.compile("[\0-\x08\x0e-\x1a]")
+_MOST_OF_NO_TEXT = 0.05  # share of these characters in a text; 9% of a picture
 _BYTE_ORDER_MARKS = {  # the first that fits
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -107,7 +108,7 @@ class Source:
     Attributes:
         path: the file.
         kind: what it is.
-        encoding: encoding of its characters; None for XML that declares its own.
+        encoding: encoding of its characters; None if no other than UTF-8 is declared or given.
         n_bytes: bytes of the file.
         seems: what plain text seems to be instead: rows of a table, or tokenised.
         left_out: elements of markup that were left out, by name.
@@ -133,27 +134,31 @@ class Source:
         """The user's name of the file."""
         return name_of(self.path)
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of plain text.
-
-        Raises:
-            DataError: as `pieces`.
-        """
-        with _opened(self.path) as (_, content):
-            yield from _lines(content, self.name, self.encoding or "utf-8")
-
-    def pieces(self, split: Split, text_field: str) -> Iterator[str]:
-        """Yield the text of the file: paragraphs, or lines if they are given sentences.
+    def lines(self, text_field: str) -> Iterator[str]:
+        """Yield the lines of the text, with blank lines between paragraphs; a paragraph of markup is a line.
 
         Args:
-            split: what a line of text is; a line of tokens for CoNLL-U.
             text_field: key of the text in JSON lines, or the name of its column in a table.
 
         Raises:
             DataError: the file cannot be read or is malformed; names file and line.
         """
         with _opened(self.path) as (self._file, content):
-            yield from self._pieces(content, split, text_field)
+            yield from self._lines(content, text_field)
+
+    def pieces(self, split: Split, text_field: str) -> Iterator[str]:
+        """Yield the text of the file: paragraphs, or lines if they are given sentences.
+
+        Args:
+            split: what a line of text is; a line of tokens for CoNLL-U.
+            text_field: as for `lines`.
+
+        Raises:
+            DataError: as `lines`.
+        """
+        lines = self.lines(text_field)
+        are_sentences = split is not Split.SENTENCES or self.kind is Kind.CONLLU
+        return filter(str.strip, lines) if are_sentences else paragraphs(lines)
 
     def raw_lines(self, steps: TextPipeline) -> Lines:
         """Return the lines of the text, with blank lines between paragraphs; they can be read again.
@@ -164,7 +169,7 @@ class Source:
             steps: say what a line is, and the key of the text.
 
         Raises:
-            DataError: the file is CoNLL-U; or, during the iteration, as `pieces`.
+            DataError: the file is CoNLL-U; or, during the iteration, as `lines`.
         """
         if self.kind is Kind.CONLLU:
             raise DataError(
@@ -173,36 +178,38 @@ class Source:
             )
         if self.seems is not None:
             _LOG.warning("%s: most lines seem %s; %s", self.name, self.seems, _REMEDIES[self.seems])
-        if self.kind is Kind.PLAIN:
-            return Lines(self.lines)
-        pieces = partial(self.pieces, steps.split, steps.field)
-        return Lines(lambda: (line for piece in pieces() for line in (piece, "")))
+        return Lines(partial(self.lines, steps.field))
 
-    def _pieces(self, content: BinaryIO, split: Split, text_field: str) -> Iterator[str]:
+    def _lines(self, content: BinaryIO, text_field: str) -> Iterator[str]:
         if self.kind in _XML:
             inline = set[str]()
             if self.kind is Kind.XML:
                 with _opened(self.path) as (_, again):
                     inline = markup.names_amid_text(again, self.name, self.encoding)
-            yield from markup.xml_pieces(content, self.name, self.encoding, self.kind, self.left_out, inline)
-            return
+            pieces = markup.xml_pieces(content, self.name, self.encoding, self.kind, self.left_out, inline)
+            return _apart(pieces)
         lines = _lines(content, self.name, self.encoding or "utf-8")
-        if self.kind is Kind.HTML:
-            yield from markup.html_pieces(lines, self.left_out)
-        elif self.kind is Kind.CONLLU:
-            yield from _conllu_sentences(lines, self.name)
-        elif self.kind is Kind.JSON_LINES:
-            for text in _json_texts(lines, self.name, text_field):
-                yield from filter(str.strip, text.splitlines())
-        elif self.kind is Kind.WIKI:
-            content_lines = (line for line in lines if not re.match(r"</?doc\b", line))
-            yield from filter(str.strip, map(html.unescape, content_lines))
-        else:
-            if self.kind is Kind.SUBTITLES:
-                lines = _spoken_lines(lines)
-            cells = _cells(lines, self.name, text_field) if self.kind is Kind.TABLE else iter([lines])
-            for cell in cells:
-                yield from paragraphs(cell) if split is Split.SENTENCES else filter(str.strip, cell)
+        match self.kind:
+            case Kind.HTML:
+                return _apart(markup.html_pieces(lines, self.left_out))
+            case Kind.CONLLU:
+                return _conllu_sentences(lines, self.name)
+            case Kind.JSON_LINES:
+                texts = _json_texts(lines, self.name, text_field)
+                return _apart(line for text in texts for line in text.splitlines())
+            case Kind.WIKI:
+                content_lines = (line for line in lines if not re.match(r"</?doc\b", line))
+                return _apart(map(html.unescape, content_lines))
+            case Kind.TABLE:
+                return (line for cell in _cells(lines, self.name, text_field) for line in (*cell, ""))
+            case Kind.SUBTITLES:
+                return _spoken_lines(lines)
+        return lines
+
+
+def _apart(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield pieces with blank lines between them."""
+    return (line for piece in pieces for line in (piece, ""))
 
 
 def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
@@ -236,7 +243,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
 
     Args:
         path: the file, plain or compressed.
-        encoding: encoding of its characters if they are not UTF-8; by default what the file declares.
+        encoding: encoding of its characters if they are not UTF-8 and the file declares no other.
         text_field: key of the text in JSON lines, or the name of its column in a table.
 
     Raises:
@@ -257,13 +264,10 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
         encoding = "utf-8" if _is_utf8(path, encoding) else _read_as(encoding)
     text = head.decode(encoding or "utf-8", "replace")
     kind = _kind(text, name, text_field)
-    declared = _DECLARED.search(text)
-    named = _read_as(declared[1]) if declared and is_encoding(declared[1]) else None
-    if kind in _XML and declared and not mark:  # which its parser reads
-        encoding = named if named in _OF_WINDOWS else None
-    elif kind is Kind.HTML and encoding is None:
-        encoding = named
-    if text.count("\0") > _MOST_NUL * len(text):
+    declared = _DECLARED.search(text) if kind in (*_XML, Kind.HTML) and not mark else None
+    if declared and is_encoding(declared[1]) and codecs.lookup(declared[1]).name != "utf-8":
+        encoding = "utf-8" if _is_utf8(path, declared[1]) else _read_as(declared[1])
+    if len(_OF_NO_TEXT.findall(text)) > _MOST_OF_NO_TEXT * len(text):
         raise NoTextError(name, "is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     seems = None
     if kind is Kind.PLAIN:
@@ -274,7 +278,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
 
 
 def recognise_all(
-    files: Sequence[Path], named: Container[str], encoding: str | None, text_field: str
+    files: Sequence[Path], named: Iterable[str], encoding: str | None, text_field: str
 ) -> tuple[list[Source], dict[str, str]]:
     """Recognise files; one without text is refused if the user named it, otherwise skipped.
 
@@ -291,6 +295,7 @@ def recognise_all(
         DataError: files cannot be read; or a named file, or all files, hold no text.
     """
     sources, skipped, problems = [], dict[str, str](), list[DataError]()
+    named = {*map(str, map(Path, named))}
     for file in files:
         name = name_of(file)
         try:
@@ -459,9 +464,12 @@ def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[st
             if len(row) != len(columns):
                 problem = f"{len(row)} cells, and the first line has {len(columns)}"
                 raise DataError(f"{name}: line {rows.line_num}: {problem}")
+            if delimiter == "\t" and any("\t" in cell for cell in row):
+                raise csv.Error("a quotation mark is not closed in its line")
             yield row[columns.index(column)].splitlines()
     except csv.Error as error:
-        raise DataError(f"{name}: line {rows.line_num}: {error}") from None
+        remedy = 'a cell that begins with a quotation mark must be written as """Yes,"" he said."'
+        raise DataError(f"{name}: line {rows.line_num}: {error}; {remedy}") from None
 
 
 _TIMES = r"(\d+:)?\d\d:\d\d[,.]\d{3}\s+-->"

@@ -10,6 +10,7 @@ from typing import BinaryIO, NamedTuple
 from xml.parsers import expat
 
 from bilm.errors import DataError
+from bilm.io import in_groups
 from bilm.text.pipeline import HYPHENS
 
 _BLOCK_BYTES = 1 << 16
@@ -146,7 +147,7 @@ class _Blocks:
         name = name.rpartition(":")[2]
         if self._skipped:
             self._depth -= name == self._skipped
-            if self._depth == 0:
+            if self._depth == 0 or name == "ruby":  # HTML need not close its <rt> and <rp>
                 self._skipped = ""
             return
         if name == "app" and self._has_reading:
@@ -415,6 +416,8 @@ def html_pieces(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
     blocks = _Blocks(_RULES["HTML"], left_out)
 
     class Parser(HTMLParser):
+        parse_marked_section = HTMLParser.parse_bogus_comment  # which is a failed assertion for "<![ "
+
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             blocks.start(tag, dict(attrs))
 
@@ -425,8 +428,8 @@ def html_pieces(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
             blocks.characters(data)
 
     parser = Parser()
-    for line in lines:
-        parser.feed(line + "\n")
+    for group in in_groups(lines, len, _BLOCK_BYTES):  # long scripts are searched anew at each call
+        parser.feed("\n".join(group) + "\n")
         yield from blocks.taken()
     parser.close()
     blocks.end_paragraph()

@@ -47,7 +47,7 @@ _OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", '"”’
 _CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
 # Languages whose editions begin sentences with small letters, before which ICU sees abbreviations.
 _SMALL_LETTERS = ("cop", "got", "grc")
-_FULL_STOP = re.compile(r"(?<=\w\w\.) +(?=\w)")
+_FULL_STOP = re.compile(r"(?<=[\w\u0300-\u036f]{2}\.) +(?=\w)")
 # Codes of languages -> those that ICU knows. Ancient Greek has the question mark of modern Greek; the others
 # are the bibliographic codes of ISO 639-2, as catalogues of libraries have them.
 _RULES_OF = {"grc": "el", "alb": "sq", "arm": "hy", "baq": "eu", "bur": "my", "chi": "zh", "cze": "cs"}
@@ -55,11 +55,12 @@ _RULES_OF |= {"dut": "nl", "fre": "fr", "geo": "ka", "ger": "de", "gre": "el", "
 _RULES_OF |= {"mao": "mi", "may": "ms", "per": "fa", "rum": "ro", "slo": "sk", "tib": "bo", "wel": "cy"}
 _GAP = "\ufdd0"  # no character of a text; it is a word wherever it stands
 # Ends of sentences that no language sees as abbreviations.
-_SENTENCE_END = re.compile(r"((?<=[^\s.]{5})\.|[!?…‽。！？｡।॥؟۔։።፧།။។\u037e])[\"'”’»›)\]」』]*$")
+_STOP = "(?:(?<=[^\\s.]{5})\\.|[!?…‽।॥؟۔։።፧།။។\u037e])"
+_SENTENCE_END = re.compile(rf"({_STOP}|[。！？｡])[\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 8_000  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
 _PART_OF_LINE = re.compile(
-    rf".{{{_LONG_PARAGRAPH}}}.*?(?:(?:(?<=[^\s.]{{5}})\.|[!?…।؟۔])[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
+    rf".{{{_LONG_PARAGRAPH}}}.*?(?:{_STOP}[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
     re.DOTALL,
 )
 
@@ -84,7 +85,8 @@ class TextPipeline:
         version: version of the steps.
 
     Raises:
-        DataError: the language is not the code of one.
+        DataError: the language is not the code of one, or the encoding unknown.
+        OptionsError: the form or the split is unknown.
 
     Example:
         >>> steps = TextPipeline("en")  # or TextPipeline.from_file("corpus/text.json")
@@ -104,6 +106,8 @@ class TextPipeline:
     def __post_init__(self) -> None:
         if problems := [*language_problems(self.language), *encoding_problems(self.encoding)]:
             raise DataError.listing("invalid steps", problems)
+        object.__setattr__(self, "split", Split(self.split))
+        object.__setattr__(self, "form", None if self.form is None else UnicodeForm(self.form))
 
     @classmethod
     def from_file(cls, path: PathLike) -> "TextPipeline":

@@ -30,7 +30,7 @@ _SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
 _N_STRETCHES = 2000  # of a text without heldout files, if it is large enough
 _LEAST_STRETCH, _MOST_STRETCH = 200, 1 << 15  # characters, which are tokenised at once
 _MOST_ABOVE = 1.1  # heldout files have at most this much of the wanted share
-_MOST_TYPES = 8_000_000  # distinct words in memory; beyond, those seen once are forgotten
+_MOST_TYPES = 8_000_000  # distinct words in memory; beyond, the rarer half is forgotten
 _MOST_HASHES = 4_000_000  # of sentences in memory, 300 MB; later sentences are not remembered
 _N_EXAMPLES, _N_UNKNOWN = 5, 10
 _LONG_SENTENCE = 1000  # tokens
@@ -89,7 +89,7 @@ class Preparation:
         n_in_stretches: files of which stretches are held out, since none of their kind has the size.
         train: counts of the text to train on: `n_sentences`, `n_tokens`, `n_types`.
         heldout: counts of the heldout text.
-        are_types_exact: false if words that occurred once were forgotten on the way, to save memory.
+        are_types_exact: false if rare words were forgotten on the way, to save memory.
         n_words: words of the vocabulary, with the three special ones.
         coverage: share of the training words in the vocabulary.
         unknown_share: share of the heldout words outside the vocabulary.
@@ -163,9 +163,9 @@ def prepare(
     shards.refuse_within(out, patterns)
     with (
         shards.input_files(patterns) as files,
-        atomic.writing(out, overwrite=overwrite, inputs=files, kind=CORPUS, failure=DataError) as (
-            directory,
-        ),
+        atomic.writing(
+            out, overwrite=overwrite, inputs=[*files, *patterns], kind=CORPUS, failure=DataError
+        ) as (directory,),
     ):
         pipeline = TextPipeline(
             chosen.language, chosen.form, chosen.split, chosen.dehyphenate, chosen.encoding, chosen.field
@@ -351,7 +351,7 @@ class _Corpus:
         words = self._words[is_heldout]
         words.update(text.split())
         if len(words) > _MOST_TYPES:
-            self._words[is_heldout] = Counter({word: count for word, count in words.items() if count > 1})
+            self._words[is_heldout] = Counter(dict(words.most_common(_MOST_TYPES // 2)))
             report.are_types_exact = False
         counts = report.heldout if is_heldout else report.train
         lengths = [sentence.count(" ") + 1 for sentence in sentences]

@@ -10,7 +10,14 @@ import numpy as np
 from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
 from bilm.options.parameters import UnicodeForm
-from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
+from bilm.vocabulary.vocabulary_file import (
+    BOS,
+    EOS,
+    SPECIAL_TOKENS,
+    UNK,
+    form_of_words,
+    vocabulary_words,
+)
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
@@ -138,8 +145,7 @@ class Vocabulary:
     @property
     def form_of_words(self) -> UnicodeForm | None:
         """Normal form that all words have: NFC, else NFD, else None."""
-        text = " ".join(self.words)
-        return next((form for form in (UnicodeForm.NFC, UnicodeForm.NFD) if form.is_of(text)), None)
+        return form_of_words(self.words)
 
     def in_form(self, words: Sequence[str]) -> Sequence[str]:
         """Return words in the vocabulary's normal form."""

@@ -59,11 +59,11 @@ def _vocabulary_lines(data: bytes, name: str) -> list[str]:
     try:
         with decompressed(io.BytesIO(data), name) as stream:
             content = stream.read(most + 1)
-        text = decode(unify_line_ends(content[:most]), name)
+        if len(content) > most:
+            raise DataError(f"{name}: decompresses to more than {most:,} bytes; this is not a vocabulary")
+        text = decode(unify_line_ends(content), name)
     except DataError as error:
         raise VocabularyError(str(error)) from error
-    if len(content) > most:
-        raise VocabularyError(f"{name}: decompresses to more than {most:,} bytes; this is not a vocabulary")
     if not text:
         raise VocabularyError(f"{name}: the vocabulary file is empty; it needs {', '.join(SPECIAL_TOKENS)}")
     return text.removesuffix("\n").split("\n")
@@ -139,9 +139,7 @@ def choose_words(
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_before = len(corpus)
-    if form is not None:
-        for word in [word for word in corpus if not form.is_of(word)]:
-            corpus[form.of_text(word)] += corpus.pop(word)
+    _merge_forms(corpus, form)
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
@@ -158,6 +156,19 @@ def choose_words(
         coverage=covered / n_tokens,
         n_merged=n_before - n_types,
     )
+
+
+def _merge_forms(counts: Counter[str], form: UnicodeForm | None) -> None:
+    """Count words as what they are in a normal form."""
+    if form is not None:
+        for word in [word for word in counts if not form.is_of(word)]:
+            counts[form.of_text(word)] += counts.pop(word)
+
+
+def form_of_words(words: Iterable[str]) -> UnicodeForm | None:
+    """Return the normal form that all words have: NFC, else NFD, else None."""
+    text = " ".join(words)
+    return next((form for form in (UnicodeForm.NFC, UnicodeForm.NFD) if form.is_of(text)), None)
 
 
 class Severity(enum.Enum):
@@ -267,6 +278,7 @@ def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequ
 def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> Iterator[Finding]:
     """Compare a vocabulary with a corpus: unknown words, sentence marks, unseen words, order."""
     counts = Counter(chain.from_iterable(sentences))
+    _merge_forms(counts, form_of_words(lines))  # as a new model reads them
     n_words = counts.total()
     if not n_words:
         yield Finding(Severity.WARNING, None, "the corpus is empty")

@@ -304,8 +304,9 @@ def find_distribution(path: Path) -> StoredModel:
         BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
     if not (path.is_dir() or path.is_file()):
-        kind = foreign.what_it_is(path) or run_files.own_output(path)
-        raise WeightsError(f"{path}: {f'is {kind}' if kind else 'no such file or directory'}")
+        if kind := foreign.what_it_is(path) or run_files.own_output(path):
+            raise WeightsError(f"{path}: is {kind}")
+        outputs.require_regular(path, WeightsError)
     archive = None if path.is_dir() else _archive(path)
     if path.is_file() and archive is None:
         return _of_file(path)

@@ -84,7 +84,9 @@ def _options_file(weights: Path, text: str) -> Path:
     """Choose the file for the options of weights: one that is read with them, and not another model's."""
     names = {path.name for path in weights.parent.glob("*")}
     name = options_of(weights.name, names) or OPTIONS_NAME
-    has_others = name in names and any(other.endswith(HDF5_ENDS) for other in names - {weights.name})
+    has_others = name in names and any(
+        other.endswith((*HDF5_ENDS, ".th")) for other in names - {weights.name}
+    )
     is_theirs = has_others and _rewritten(weights.with_name(name)) != text
     if name == OPTIONS_NAME and (is_theirs or run_files.own_output(weights.parent)):
         return weights.with_suffix(".options.json")

@@ -86,6 +86,13 @@ def test_check_finds(tmp_path, content, status, finding):
     assert result.exit_code == status and finding.format(path=path) in result.output
 
 
+def test_check_reads_a_text_in_the_form_of_the_vocabulary(tmp_path):
+    text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
+    text.write_text("e\u0301te\u0301 a", "utf-8")
+    path.write_text("<S>\n</S>\n<UNK>\n\xe9t\xe9\na\n", "utf-8")
+    assert "0 of 2 words of the corpus are out of vocabulary" in run("vocab", "check", path, "--text", text)
+
+
 @pytest.mark.slow
 def test_blank_lines_are_read_as_in_bilm_tf(tmp_path, smallest_file, caplog):
     """They are rows that no text uses, as those of other words would be."""

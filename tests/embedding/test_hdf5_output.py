@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -133,6 +134,40 @@ def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):
     parts_directory.mkdir()
     assert embed(out, lines, resume=True, **form).n_kept == 27
     assert snapshot(tmp_path) == before
+
+
+def test_resume_refuses_a_missing_part(out):
+    interrupt(out)
+    interrupt(out, 20, resume=True)
+    for part in parts(out):
+        kept = part.read_bytes()
+        part.unlink()
+        if parts(out)[-1] > part:
+            with pytest.raises(DataError, match="is damaged, or the part before it is missing"):
+                embed(out, resume=True)
+        part.write_bytes(kept)
+    assert embed(out, resume=True).n_kept == 20 and len(read(out)) == 25
+
+
+@pytest.mark.parametrize("n_removed", [0, 1, 2])
+def test_kill_while_parts_are_removed_keeps_the_output(n_removed, out, monkeypatch):
+    interrupt(out)
+    interrupt(out, 20, resume=True)
+    remove, removed = Path.unlink, []
+
+    def remove_some(path, **settings):
+        if path.suffix == ".hdf5" and path.parent.name == "out.hdf5.parts":
+            if len(removed) == n_removed:
+                raise KeyboardInterrupt
+            removed.append(path)
+        remove(path, **settings)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", remove_some)
+        embed(out, resume=True)
+    assert len(read(out)) == 25 and len(parts(out)) == 3 - n_removed
+    embed(out, [*LINES, "one more"], resume=True)
+    assert len(read(out)) == 26 and not parts(out)
 
 
 def test_resume_takes_longer_text(out, tmp_path):

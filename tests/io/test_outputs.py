@@ -142,6 +142,22 @@ def test_overwrite_replaces(saved, tmp_path):
         check(path, True)
 
 
+def test_overwritten_file_keeps_its_mode(tmp_path):
+    (tmp_path / "secret").touch(0o600)
+    atomic.write(tmp_path / "secret", b"new")
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_directories_need_not_be_flushed(tmp_path, monkeypatch):
+    def flush(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "as on a shared folder of a virtual machine")
+
+    monkeypatch.setattr("os.fsync", flush)
+    atomic.write(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 NOT_OURS = "exists and is not a SavedModel that bilm wrote, with nothing else in it; give another name"
 
 

@@ -52,8 +52,16 @@ def test_layer_norm_leaves_padding_out():
     other = np.where(mask[:, None, :, None], layers, 1e3)
     again = weight_layers("mix", {"lm_embeddings": other, "mask": mask}, do_layer_norm=True)["weighted_op"]
     np.testing.assert_allclose(again.numpy()[mask == 1], mixed.numpy()[mask == 1], atol=1e-5)
+    again = weight_layers("mix", {"lm_embeddings": layers, "mask": 5 * mask}, do_layer_norm=True)
+    np.testing.assert_array_equal(again["weighted_op"], mixed)
     nothing = {"lm_embeddings": layers, "mask": np.zeros_like(mask)}
     assert np.isfinite(weight_layers("mix", nothing, do_layer_norm=True)["weighted_op"]).all()
+
+
+def test_layer_norm_of_float16_has_the_sums_of_float32():
+    layers = layers_of(64, 3, 40, 64)
+    exact = ScalarMix(do_layer_norm=True)(layers)
+    np.testing.assert_allclose(ScalarMix(do_layer_norm=True, dtype="float16")(layers), exact, atol=0.01)
 
 
 def test_scalar_mix_takes_initial_weights():

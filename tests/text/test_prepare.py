@@ -1,6 +1,7 @@
 """`bilm prepare`: raw files in many languages and forms to a corpus, through the command."""
 
 import gzip
+import io
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bilm
-from bilm.errors import ArgumentError, DataError
+from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.options.parameters import UnicodeForm
 from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
@@ -381,6 +383,23 @@ SAMPLES = {
     ),
     "hOCR": ({"t": "<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b"}, [], ["A b"], []),
     "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
+    "HTML with open elements and marks": (
+        {"t": "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next"},
+        [],
+        ["漢 は a b .", "Next"],
+        ["rt 1"],
+    ),
+    "Markup in another encoding than it says or than is given": (
+        {
+            "a.html": '<html><meta charset="windows-1251"><p>Привет'.encode("cp1251"),
+            "b.html": '<html><meta charset="iso-8859-1"><p>É',
+            "c.xml": '<?xml version="1.0" encoding="utf-16"?><a>ö</a>',
+            "d.xml": '<?xml version="1.0" encoding="utf-8"?><a>ü</a>'.encode("latin-1"),
+        },
+        ["--encoding", "latin-1"],
+        ["Привет", "É", "ö", "ü"],
+        ["HTML:", "other XML:"],
+    ),
     "SubRip": (
         {
             "t": "1\n00:00:01,000 --> 00:00:04,000\n<i>We went</i>\n\n"
@@ -512,6 +531,14 @@ SAMPLES = {
         ["Ein ."],
         ["language gsw; no list of its abbreviations"],
     ),
+    "Initials in no language": ({"t": "It was A. Later he left."}, [], ["It was A .", "Later he left ."], []),
+    "Sentences in NFD": (
+        {"t": unicodedata.normalize("NFD", "Das ist schön. Er kommt vom Bf. Süd.")},
+        ["--form", "none", "--language", "de"],
+        [*map(partial(unicodedata.normalize, "NFD"), ["Das ist schön .", "Er kommt vom Bf .", "Süd ."])],
+        [],
+    ),
+    "Coptic": ({"t": "ϩⲛ̅. ⲁⲩⲱ"}, ["--language", "cop"], ["ϩⲛ̅ .", "ⲁⲩⲱ"], []),
     "Text indented by tabs": ({"t": "\tOne.\n\tTwo."}, [], ["One .", "Two ."], []),
     "lines": (
         {"t": "Mr. A. Then\nB c.\n"},
@@ -633,6 +660,9 @@ REFUSED = {
     "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
     "a.csv: line 3: 3 cells, and the first line has 2": ({"a.csv": "id,text\n1,a\n1,a,b\n"}, []),
     "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
+    "a.tsv: line 4: a quotation mark is not closed": ({"a.tsv": 'id\ttext\n1\t"A\n2\tb\n3\tc"\n'}, []),
+    "a.tsv: line 2: '\t' expected after '\"'; a cell that begins": ({"a.tsv": 'id\ttext\n1\t"A," b.\n'}, []),
+    "b: is binary": ({"b": bytes(range(256)) * 99}, []),
     "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": ({"t": '{"body": ""}'}, []),
     "2 files cannot be read:": ({"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."}, []),
     "a.gz: the compressed file is truncated": ({"a.gz": gzip.compress(b"A.")[:20], "b": "B."}, []),
@@ -791,7 +821,7 @@ def test_large_text_is_counted_in_part(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_MOST_HASHES", 1)
     raw = write(tmp_path / "raw", {"t": "One two. One two. Three. Three. Four."})
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", 0, "--unique")
-    assert "4 sentences, 9 tokens, 2 types at least" in page  # the others were seen once
+    assert "4 sentences, 9 tokens, 1 types at least" in page  # the commonest
     assert sentences_of(tmp_path / "a") == ["One two .", "Three .", "Three .", "Four ."]
 
 
@@ -854,6 +884,46 @@ def test_only_a_corpus_is_replaced(tmp_path):
         (out / name).unlink()
     (out / "text.json").write_text('{"version": 1}')
     assert f"{out}: exists and is not a corpus" in refuse(*command, "--overwrite")
+
+
+def test_output_that_cannot_be_replaced_is_refused(tmp_path, monkeypatch):
+    raw = write(tmp_path / "raw", {"t": "One."})
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    for out in (".", "/proc"):
+        assert f"{out}: is the current directory or a mount point" in refuse("prepare", raw, "--out", out)
+
+
+def test_standard_input_among_the_corpus_is_no_text(tmp_path, monkeypatch):
+    corpus = tmp_path / "corpus"
+    run("prepare", write(tmp_path / "raw", {"t": "One."}), "--out", corpus, "--heldout", 0)
+    before = snapshot(corpus)
+    with (corpus / "train/part-00000.txt").open("rb") as file:
+        kept = os.dup(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(open(0, "rb", closefd=False)))  # noqa: SIM115
+            with pytest.raises(DataError, match="corpus: standard input is an input and would be lost"):
+                bilm.prepare("-", corpus, overwrite=True)
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+    assert snapshot(corpus) == before
+
+
+def test_corpus_in_a_folder_is_no_text(tmp_path):
+    raw = write(tmp_path / "raw", {"t": "One."})
+    run("prepare", raw / "t", "--out", raw / "corpus", "--heldout", 0)
+    run("prepare", raw, "--out", tmp_path / "corpus", "--heldout", 0)
+    assert sentences_of(tmp_path / "corpus") == ["One ."]
+
+
+def test_long_elements_are_divided(tmp_path):
+    raw = write(
+        tmp_path / "raw", {"t.html": "<pre>" + "The stranger departed. The others followed. " * 2000 + "</pre>"}
+    )
+    run("prepare", raw, "--out", tmp_path / "corpus")
+    assert facts_of(tmp_path / "corpus")["heldout"]["n_sentences"] < 800
 
 
 def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
@@ -1014,6 +1084,12 @@ def test_sentences_are_words_and_do_not_depend_on_other_pieces(pieces, language,
         assert form is None or all(unicodedata.is_normalized(form.value, word) for word in sentence.split())
 
 
+def test_steps_are_given_by_name():
+    assert TextPipeline("en", "NFC", "sentences") == TextPipeline("en")
+    with pytest.raises(OptionsError, match="`split` is 'words', not one of sentences, lines, tokens"):
+        TextPipeline("en", split="words")
+
+
 def test_texts_are_read_as_they_come():
     lines = (f"Line {k} is here. Then" for k in range(20_000))
     sentences = [*itertools.islice(TextPipeline("en").read(lines), 500)]
@@ -1048,5 +1124,6 @@ def test_long_paragraphs_end_with_sentences():
     (line,) = [" ".join(lines)]
     pieces = [*paragraphs([line])]
     assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
+    assert len([*paragraphs(["ሰላም ነው። " * 1000])]) > 3
     pieces = [*paragraphs(f"verse {k}" for k in range(2000))]
     assert len(pieces) > 1 and max(map(len, pieces)) < 10_000

@@ -212,7 +212,8 @@ def embed(
         report = write(embedder, source, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
-            echo("interrupted; the same command with --resume continues", err=True)
+            instead = " in place of --overwrite" if overwrite else ""
+            echo(f"interrupted; the same command with --resume{instead} continues", err=True)
         raise
     finally:
         progress.end()
