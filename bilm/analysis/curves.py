@@ -114,7 +114,7 @@ def _places(metrics: Metrics, x: str) -> dict[int, float]:
     before = offset = 0.0
     for record in records:
         value = (record.time - records[0].time) / 3600 if x == "time" else getattr(record, x)
-        if value < before and x in ("tokens", "epoch"):
+        if record.step not in places and value <= before and x in ("tokens", "epoch"):
             offset += before
         places[record.step] = offset + value
         before = value

@@ -151,6 +151,8 @@ def _of_recipe(
     values = {**_VALUES[recipe], "recipe": recipe}
     if options.char_cnn is None:
         values["word_vector_tying"] = 0.0  # it would have no effect
+    if options.unroll_steps == 1:
+        values["temporal_activation_regularization"] = 0.0  # there are no changes from step to step
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(n_steps)

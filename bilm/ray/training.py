@@ -155,8 +155,6 @@ class RemoteCall:
         if attempt.resumes:
             arguments["resume"] = True
             arguments.pop("overwrite", None)
-            if arguments.get("save_to") is None:
-                arguments.pop("checkpoint", None)  # the starting point of the restart
         return arguments
 
 

@@ -435,10 +435,12 @@ class RunModel(distribution.StoredModel):
             return False
         return _are_of(settings.section("train_prefix"), shards)
 
-    def best_on(self, heldout: Collection[Shard]) -> state.Best | None:
-        """Return the best validation of the run on the heldout text of these files, or None."""
-        trained = state.recorded(self.checkpoint)
-        if trained is None or not _are_of(trained.section("settings").section("heldout_prefix"), heldout):
+    def best_on(self, heldout: Collection[Shard] | None) -> state.Best | None:
+        """Return the best validation of the run on the heldout text of these files, or on any; or None."""
+        if (trained := state.recorded(self.checkpoint)) is None:
+            return None
+        before = trained.section("settings").section("heldout_prefix")
+        if heldout is not None and not _are_of(before, heldout):
             return None
         return trained.take("best", state.Best | None, None)
 

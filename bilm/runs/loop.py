@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
-from bilm.errors import DataError, DivergenceError, LostWorkerError
+from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json_objects, messages
 from bilm.io.run_files import DIVERGED
 from bilm.run_directory import directory, records
@@ -235,7 +235,7 @@ class _Interrupt:
     def __exit__(self, *error: object) -> None:
         if self._listens:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self.is_due:
+        if self.is_due and error[0] is None:
             raise KeyboardInterrupt
 
 
@@ -394,7 +394,9 @@ class Checkpoints:
         """
         best = self._training.state.best
         is_best = best is not None and best.step == self._training.state.step
-        if self._point != self._saved_at and (self._ending.outcome or is_best or self._is_due()):
+        # Before the first step the weights are on disk, under the name that another save would replace.
+        is_due = report is not None and (is_best or self._is_due())
+        if self._point != self._saved_at and (self._ending.outcome or is_due):
             self.save(report)
 
     def _is_due(self) -> bool:
@@ -428,15 +430,18 @@ class Checkpoints:
         if training.log is not None:
             state.log_bytes = training.log.sync()
             best = None if state.best is None else state.best.step
-            training.run.save(
-                trainer.model,
-                trainer.optimizer,
-                state.step,
-                state.train_perplexity,
-                state.tensors(lstm_states),
-                obsolete=training.run.obsolete(
-                    training.request.settings.keep, state.first_step, state.step, {best}
-                ),
-            )
+            try:
+                training.run.save(
+                    trainer.model,
+                    trainer.optimizer,
+                    state.step,
+                    state.train_perplexity,
+                    state.tensors(lstm_states),
+                    obsolete=training.run.obsolete(
+                        training.request.settings.keep, state.first_step, state.step, {best}
+                    ),
+                )
+            except DataError as error:  # of the output, not of the text
+                raise CheckpointError(str(error)) from error
             training.log.require_in_place()  # the directory may have been moved while saving
         self.saved = training.run.index.prefix(state.step)

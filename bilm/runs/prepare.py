@@ -106,8 +106,8 @@ def run(
             state = RunState(planned, _load(trainer, source, vocabulary, old_vocabulary, text, reporter))
             if request.in_place:
                 state.log_bytes = json_objects.whole_lines(request.path / METRICS_FILE)
-                if heldout and isinstance(source, directory.RunModel):
-                    state.best = source.best_on(heldout.counts.shards)
+                if isinstance(source, directory.RunModel):
+                    state.best = source.best_on(heldout.counts.shards if heldout else None)
         kept = interrupted or (source if request.in_place else None)
         run = directory.RunDirectory(request.path, planned.options if kept is None else kept.options)
         log = None

@@ -77,9 +77,6 @@ class ProgressReporter(Reporter):
 
     def __init__(self) -> None:
         self._line = ProgressLine()
-        self._steps = meter.Meter()  # since the last line
-        self._began: tuple[float, int] | None = None
-        self._heldout: list[str] = []
         self._scoring_began = 0.0
 
     def write(self, line: str, is_result: bool = True) -> None:  # noqa: ARG002
@@ -105,6 +102,9 @@ class ProgressReporter(Reporter):
         """Write the number of steps."""
         super().begin(plan)
         self._plan = plan
+        self._steps = meter.Meter()  # since the last line
+        self._began: tuple[float, int] | None = None
+        self._heldout: list[str] = []
 
     def step(self, report: meter.StepReport) -> None:
         """Show a line about the steps since the last line, if one is due; always shows the last step."""

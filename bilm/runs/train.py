@@ -189,6 +189,8 @@ def restart(
     from bilm.runs.prepare import run
     from bilm.text.prepare import CorpusFiles
 
+    if request.in_place and request.settings.resume and RunModel.interrupted(request.path, "restart", True):
+        checkpoint = None  # the interrupted call began with it
     names = ("model", "save_dir", "options_file", "weight_file")
     paths = {name: request.arguments.get(name) for name in names}
     source = ModelArguments(**paths, checkpoint=checkpoint).open()
@@ -196,7 +198,7 @@ def restart(
         if not isinstance(source, RunModel):
             raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
         source.require_in_place()
-    new, n_predicted = _changed_options(source, request.settings.values), source.n_predicted
+    new, n_predicted = _changed_options(source, request), source.n_predicted
     has_no_words = n_predicted is None and new.char_cnn is not None
     if corpus is not None and has_no_words:
         request.arguments.setdefault("vocab_file", CorpusFiles.of(corpus).vocab_file)
@@ -224,8 +226,8 @@ def restart(
     return run(request, new, vocabulary, source, old if remap_vocab else None)
 
 
-def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
-    """Return the options of the source with some values replaced.
+def _changed_options(source: StoredModel, request: Request) -> Options:
+    """Return the options of the source with the values of the request.
 
     Raises:
         OptionsError: a value would change the network.
@@ -233,9 +235,11 @@ def _changed_options(source: StoredModel, values: Mapping[str, Any]) -> Options:
     fixed, n_words = FIXED, source.n_predicted
     if source.step is None:  # dumped weights may have no softmax
         fixed, n_words = FIXED[:-1], None
+    if request.in_place:
+        fixed += ("unicode_form",)
     # The recorded number of tokens is for the text that the run began with; the new text is counted.
     before = dataclasses.replace(source.options, n_tokens_vocab=n_words, n_train_tokens=None)
-    after = before.with_values(values)
+    after = before.with_values(request.settings.values)
     old, new = ({key: options.to_json().get(key) for key in fixed} for options in (before, after))
     if changed := json_objects.changes(old, new):
         raise OptionsError(f"a restart cannot change {', '.join(changed)}; train a new run instead")

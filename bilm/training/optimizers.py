@@ -86,12 +86,11 @@ class Adagrad(TrainingOptimizer, keras.optimizers.Adagrad):
 
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Do ``accumulator += gradient ** 2; variable -= learning_rate * gradient / sqrt(accumulator)``."""
-        target = variable.value if isinstance(variable, keras.Variable) else variable
         common = {
-            "var": target.handle,
+            "var": variable.handle,
             "accum": self.accumulator(variable).value.handle,
-            "lr": tf.cast(learning_rate, target.dtype),
-            "epsilon": tf.cast(self.epsilon, target.dtype),
+            "lr": tf.cast(learning_rate, variable.dtype),
+            "epsilon": tf.cast(self.epsilon, variable.dtype),
             "use_locking": True,
         }
         if isinstance(gradient, tf.IndexedSlices):
@@ -180,22 +179,21 @@ class Muon(TrainingOptimizer):
     def update_step(self, gradient: Gradient, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """Update a variable; the rows of a sparse gradient must be unique."""
         i = self._get_variable_index(variable)
-        target = variable.value if isinstance(variable, keras.Variable) else variable
         moment, n_matrices = self._moments[i].value, self.n_matrices[i]
         if n_matrices:
             moment.assign(self.momentum * moment + gradient)
             direction = gradient + self.momentum * moment
-            target.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
+            variable.assign_sub(self._step_of_matrix(direction, n_matrices, learning_rate))
             return
         if not isinstance(gradient, tf.IndexedSlices):
             moment.assign(self.beta_2 * moment + (1 - self.beta_2) * tf.square(gradient))
-            target.assign_sub(self._step_of_vectors(gradient, moment, learning_rate))
+            variable.assign_sub(self._step_of_vectors(gradient, moment, learning_rate))
             return
         rows, values = gradient.indices, gradient.values
         v = self.beta_2 * tf.gather(moment, rows) + (1 - self.beta_2) * tf.square(values)
         tf.raw_ops.ResourceScatterUpdate(resource=moment.handle, indices=rows, updates=v)
         change = self._step_of_vectors(values, v, learning_rate)
-        tf.raw_ops.ResourceScatterSub(resource=target.handle, indices=rows, updates=change)
+        tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
     def _step_of_vectors(self, values: tf.Tensor, v: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
         """Return the step for a gradient's values and their second moment."""

@@ -229,8 +229,10 @@ def write_checkpoint(
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
         # The index last: without it the data file is not a checkpoint.
-        for file in sorted(directory.iterdir(), key=lambda file: file.suffix == ".index"):
+        files = sorted(directory.iterdir(), key=lambda file: file.suffix == ".index")
+        for file in files:
             atomic.sync(file)
+        for file in files:
             os.replace(file, prefix.parent / file.name)
         atomic.sync(prefix.parent)
         directory.rmdir()  # so that it gets no name

@@ -200,6 +200,18 @@ def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
 
 
+def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
+    monkeypatch.setattr("bilm.embedding.chunk_embedder._BATCH_TOKENS", 5)
+    shorter.write_text(shorter.read_text() * 3)
+    for out in (tmp_path / "out", tmp_path / "out.hdf5"):
+        form = [] if out.suffix else [*PARQUET, "--dtype", "float32"]
+        run("embed", shorter, out, *form, *MODEL, "--top", "--stateful", "--batch-size", 4)
+    rows = parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])
+    expected = read(tmp_path / "out.hdf5")
+    for number, row in enumerate(rows):
+        np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
+
+
 @pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])
 def test_pooled_rows_are_those_of_hdf5(shorter, tmp_path, flags, shape):
     flags = ["--pooling", "mean", *flags, *MODEL, "--dtype", "float32"]

@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
-from bilm.analysis.curves import curves_picture, load_curves
+from bilm.analysis.curves import _places, curves_picture, load_curves
 from bilm.io.atomic import writing
+from bilm.run_directory.records import read_metrics
 from tests.helpers import figure_of, markup_of, python, refuse, run
 from tests.records import heldout_line, train_line, write_lines
 
@@ -115,6 +116,12 @@ def test_second_writer_of_a_picture_is_refused(noted, tmp_path):
     with writing(outfile):
         message = refuse("plot", noted, "--outfile", outfile)
     assert message.startswith(f"{outfile}: is being written by host ")
+
+
+def test_tokens_of_equal_calls_add_up(tmp_path):
+    lines = [line(step, tokens=400, epoch=1.0) for step in (2, 4) for line in (train_line, heldout_line)]
+    metrics = read_metrics(record(tmp_path / "run", *lines) / "metrics.jsonl")
+    assert _places(metrics, "tokens") == {2: 400, 4: 800}
 
 
 def test_tokens_add_up_over_calls(tmp_path):

@@ -265,6 +265,16 @@ def test_layer_norm_includes_boundaries_as_allennlp(files):
     np.testing.assert_allclose(elmo(batch_to_ids(sentences)), expected[:, 1:-1] * words, atol=1e-5)
 
 
+def test_elmo_has_its_own_type(files):
+    ids = batch_to_ids([["a"]])
+    assert Elmo(*files, dropout=0.5, dtype="mixed_float16")(ids).dtype == "float16"
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        assert Elmo(*files, dropout=0.5, dtype="float32")(ids, training=True).dtype == "float32"
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+
+
 def test_elmo_takes_more_dimensions(files):
     layer, ids = Elmo(*files, num_output_representations=2), batch_to_ids([["a", "b"], ["c"], [], ["d"]])
     flat, nested = layer(ids), layer(ids.reshape(2, 2, 2, 50))

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import keras
@@ -186,6 +188,31 @@ def test_fingerprint_is_that_of_options_too(embedder, files, tmp_path):
     assert other.fingerprint != embedder.fingerprint
 
 
+def test_fingerprint_is_that_of_words_too(word_files, tmp_path):
+    words = [*VOCAB.read_text().splitlines()[:-1], "unheard"]
+    other = write(tmp_path / "other.txt", "".join(f"{word}\n" for word in words))
+    one, two = (ElmoEmbedder(*word_files[:2], vocab_file=file) for file in (VOCAB, other))
+    assert one.fingerprint != two.fingerprint
+
+
+def test_threads_take_turns_with_a_model(embedder, expected, monkeypatch):
+    busy = []
+
+    def one_at_a_time(model, sentences, form, max_rows):
+        assert not busy
+        busy.append(1)
+        time.sleep(0.01)
+        busy.pop()
+        return [np.zeros((2, len(words), 24)) for words in sentences]
+
+    monkeypatch.setattr(type(embedder.model), "__call__", one_at_a_time)
+    with ThreadPoolExecutor(4) as threads:
+        for result in [
+            threads.submit(list, embedder.embed_sentences(SENTENCES, size)) for size in [1, 2] * 4
+        ]:
+            result.result()
+
+
 # --- layers and pooling -------------------------------------------------------------------------------
 
 
@@ -249,6 +276,9 @@ def test_pooling_leaves_marks_out(embedder, expected, pooling, pool):
 def test_unknown_forms_are_refused(embedder, word_files):
     with pytest.raises(OptionsError, match="`pooling` is 'sum', not one of mean, max"):
         embedder.embed_sentences(SENTENCES, pooling="sum")
+    for name, value in (("dtype", "int32"), ("dtype", np.float16), ("compression", "zip")):
+        with pytest.raises(OptionsError, match=f"{name} is .*; give "):
+            embedder.embed_file(VOCAB, "out.hdf5", **{name: value})
     with pytest.raises(OptionsError, match="layers is 7; give all, top, average, concat, characters or the"):
         next(embedder.embed_sentences(SENTENCES, layers=7))
     with pytest.raises(OptionsError, match="the model reads words of its vocabulary, not characters"):

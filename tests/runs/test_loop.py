@@ -1,13 +1,17 @@
 """The loop of training, through `bilm.train` and `bilm.restart`."""
 
 import os
+import signal
 import time
 
 import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.errors import CheckpointError, DataError, OptionsError
+from bilm.run_directory.directory import RunDirectory
 from bilm.run_directory.records import read_metrics
+from bilm.runs.reporter import ProgressReporter
 from bilm.training import optimizers
 from tests.helpers import SMALLEST, TRAIN, VOCAB
 
@@ -66,6 +70,67 @@ def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
     monkeypatch.setattr(optimizers, "orthogonalised", recorded)
     train(tmp_path / "run", 1, optimizer="muon", precision=precision)
     assert dtypes == {precision}
+
+
+def test_restart_from_a_named_step_resumes(tmp_path):
+    train(tmp_path / "run")
+    call = {"train_prefix": TRAIN, "model": tmp_path / "run", "checkpoint": 2, "max_steps": 3, "resume": True}
+    assert bilm.restart(**call, should_stop=lambda: True).step == 3
+    assert (result := bilm.restart(**call)).outcome == "finished" and result.step == 5
+
+
+def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
+    train(tmp_path / "run", heldout_prefix=TRAIN)
+    with pytest.raises(OptionsError, match="a restart cannot change unicode_form"):
+        bilm.restart(TRAIN, tmp_path / "run", changes={"unicode_form": "NFD"})
+    assert bilm.restart(TRAIN, tmp_path / "run", max_steps=2).best_step == 2
+
+
+def test_stopped_validation_leaves_its_checkpoint(tmp_path):
+    """A save under the same name could be torn by a kill."""
+    started = []
+
+    def stop():
+        return bool(started)
+
+    call = {"heldout_prefix": TRAIN, "eval_every": 1, "should_stop": stop, "n_steps": 3, "keep": 5}
+    assert train(tmp_path / "run", on_step=started.append, **call).outcome == "stopped"
+    index = tmp_path / "run" / "model.ckpt-1.index"
+    before = index.stat().st_ino
+    started.clear()
+    assert train(tmp_path / "run", resume=True, **call).outcome == "finished"
+    assert index.stat().st_ino == before
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_failed_save_is_an_error_of_the_checkpoint(is_interrupted, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise DataError("cannot be written")
+
+    def interrupt(report):
+        if is_interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RunDirectory, "save", fail)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(CheckpointError, match="^cannot be written$"):
+            train(tmp_path / "run", on_step=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_recipe_fits_windows_of_one_step(tmp_path):
+    result = train(tmp_path / "run", 1, recipe="many-passes", changes={"unroll_steps": 1})
+    assert result.outcome == "finished"
+
+
+def test_reporter_of_two_calls_begins_anew(tmp_path, capsys):
+    reporter = ProgressReporter()
+    train(tmp_path / "a", 1, reporter=reporter, heldout_prefix=TRAIN)
+    assert "heldout" in capsys.readouterr().err
+    train(tmp_path / "b", 1, reporter=reporter)
+    assert "heldout" not in capsys.readouterr().err
 
 
 def test_checkpoint_data_precedes_index_and_name(tmp_path, monkeypatch):

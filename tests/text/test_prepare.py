@@ -920,7 +920,8 @@ def test_corpus_in_a_folder_is_no_text(tmp_path):
 
 def test_long_elements_are_divided(tmp_path):
     raw = write(
-        tmp_path / "raw", {"t.html": "<pre>" + "The stranger departed. The others followed. " * 2000 + "</pre>"}
+        tmp_path / "raw",
+        {"t.html": "<pre>" + "The stranger departed. The others followed. " * 2000 + "</pre>"},
     )
     run("prepare", raw, "--out", tmp_path / "corpus")
     assert facts_of(tmp_path / "corpus")["heldout"]["n_sentences"] < 800

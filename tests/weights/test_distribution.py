@@ -93,7 +93,7 @@ def test_options_take_261_characters_and_unknown_keys(tmp_path):
 
 
 def test_files_that_are_missing(tmp_path):
-    assert refused(tmp_path / "none") == ": no such file or directory"
+    assert refused(tmp_path / "none") == ": No such file or directory"
     (tmp_path / "model.ckpt-7.index").touch()
     message = f": is a checkpoint, given as `model` {tmp_path} `checkpoint` 7"
     assert refused(tmp_path / "model.ckpt-7") == message

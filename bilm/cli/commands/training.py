@@ -77,7 +77,8 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
     if result.outcome == "stopped":
         yield f"stopped at step {result.step:,}: {reason or result.stop_reason}; continue with --resume"
     if (estimate := result.estimate) is None:
-        yield f"saved: {result.saved}" if result.saved else "nothing left to do"
+        if result.saved or result.outcome != "stopped":
+            yield f"saved: {result.saved}" if result.saved else "nothing left to do"
         return
     yield (
         f"memory: peak {estimate.peak_bytes / 1e9:.2f} GB in {estimate.n_timed} steps, of which weights and "
@@ -217,26 +218,27 @@ _training_flags = flags.together(
 def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable[..., None]:
     """Make a command of a function with the keyword arguments of `bilm.train`: add flags, print the result.
 
-    Training continues if standard output fails. A stopped command exits with status 75.
+    Training continues if standard output fails. A stopped command exits with status 75, but a dry run, which
+    saves nothing, is ended by the signal.
     """
 
     @functools.wraps(train)
     def command(**arguments: Any) -> None:  # noqa: ANN401
         _prefer_flags(click.get_current_context(), arguments)
         process.choose_tensorflow()
-        with process.StopRequests() as stop:
+        with contextlib.nullcontext() if arguments["dry_run"] else process.StopRequests() as stop:
             printer = PrintingReporter(stop)
             try:
                 result = train(**arguments, reporter=printer, should_stop=printer.should_stop)
             except KeyboardInterrupt:
-                if stop.reason is None:
+                if stop is None or stop.reason is None:
                     raise
                 printer.write(
                     f"stopped before the first step: {stop.reason}; nothing to save; start again with "
                     "--resume"
                 )
                 click.get_current_context().exit(process.STOPPED_STATUS)
-            for line in _lines(result, stop.reason):
+            for line in _lines(result, None if stop is None else stop.reason):
                 printer.write(line)
             is_free = not (arguments["threads"] or arguments["resume"] or arguments["ray"])
             if result.estimate is not None and is_free:
