@@ -394,9 +394,7 @@ class Checkpoints:
         """
         best = self._training.state.best
         is_best = best is not None and best.step == self._training.state.step
-        # Before the first step the weights are on disk, under the name that another save would replace.
-        is_due = report is not None and (is_best or self._is_due())
-        if self._point != self._saved_at and (self._ending.outcome or is_due):
+        if self._point != self._saved_at and (self._ending.outcome or is_best or self._is_due()):
             self.save(report)
 
     def _is_due(self) -> bool:

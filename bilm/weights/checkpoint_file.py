@@ -232,7 +232,7 @@ def write_checkpoint(
         files = sorted(directory.iterdir(), key=lambda file: file.suffix == ".index")
         for file in files:
             atomic.sync(file)
-        for file in files:
+        for file in files:  # at once, since they may replace those of the same step
             os.replace(file, prefix.parent / file.name)
         atomic.sync(prefix.parent)
         directory.rmdir()  # so that it gets no name

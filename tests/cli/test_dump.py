@@ -20,7 +20,17 @@ from bilm.weights.hdf5_file import read_hdf5, write_hdf5
 from bilm.weights.names import ADAGRAD, weight_names
 from tests import pages
 from tests.distributed import OPTIONS, VOCABULARY, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import GOLDEN, HELDOUT, VOCAB, assert_same_arrays, refuse, run, small_options, snapshot
+from tests.helpers import (
+    GOLDEN,
+    HELDOUT,
+    VOCAB,
+    assert_same_arrays,
+    refuse,
+    run,
+    small_options,
+    snapshot,
+    write_json,
+)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +121,13 @@ def test_two_models_in_a_folder_have_their_own_options(archive, trained, tmp_pat
     assert {file.name for file in tmp_path.iterdir()} == {first, "b.hdf5", "options.json", "b.options.json"}
     for model in (a, b):
         assert "options.json fits" in run("info", model)
+
+
+def test_options_of_allennlp_weights_stay(trained, tmp_path):
+    (tmp_path / "weights.th").touch()
+    options = write_json(tmp_path / "options.json", {})
+    dump(trained, tmp_path / "w.hdf5", "--overwrite")
+    assert options.read_text() == "{}" and (tmp_path / "w.options.json").exists()
 
 
 def test_options_that_are_read_with_the_weights_are_replaced(trained, tmp_path):

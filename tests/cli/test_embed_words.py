@@ -114,6 +114,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
         (line, position, "owl") for line, position in PLACES["owl"]
     ]
     assert computed == [sentences[0], sentences[3]]
+    assert found[2].vector.base is None  # which would keep the vectors of its sentence
     (top,) = embedder.embed_sentences([sentences[3]], layers="top")
     np.testing.assert_allclose(found[2].vector, top[2], atol=1e-6, rtol=0)
 

@@ -345,7 +345,7 @@ def test_allennlp_elmo_returns_dictionary(n_mixes, files, tmp_path):
 
 
 @pytest.mark.slow
-def test_allennlp_names_work_on_tensorflow(files, caplog):
+def test_allennlp_names_work_on_tensorflow(files, caplog, tmp_path):
     names = importlib.reload(bilm.allennlp)
     assert "KERAS_BACKEND to torch before Keras is imported" in caplog.text
     embedder = names.ElmoEmbedder(*files)
@@ -360,6 +360,8 @@ def test_allennlp_names_work_on_tensorflow(files, caplog):
             np.testing.assert_allclose(layer, vectors[:, i], atol=1e-6)
             np.testing.assert_array_equal(of_words, mask)
     assert "mask" in names.Elmo(*files, 1).forward(ids)
+    words = names.ElmoEmbedder(*write_model(tmp_path, n_words=73, char_cnn=None), vocab_file=VOCAB)
+    assert words.elmo_bilm.encoder.options.n_tokens_vocab == 73
     for call in (names.ElmoEmbedder, lambda: Elmo(files[0], Path(names.DEFAULT_WEIGHT_FILE))):
         with pytest.raises(BilmError, match="is a URL; download it and give the path of the file"):
             call()
