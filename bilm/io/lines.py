@@ -34,8 +34,11 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
         DataError: any failure to read the stream, also inside the block.
     """
     with _named_failures(name):
-        head = stream.readline(_MAGIC_BYTES)  # a short line is not held back
-        blocks = iter(lambda: getattr(stream, "read1", stream.read)(_BUFFER_BYTES), b"")
+        head, read = b"", getattr(stream, "read1", stream.read)
+        # A short line is not held back.
+        while len(head) < _MAGIC_BYTES and b"\n" not in head and (block := read(_MAGIC_BYTES - len(head))):
+            head += block
+        blocks = iter(lambda: read(_BUFFER_BYTES), b"")
         yield _decompressed(name, io.BufferedReader(_Blocks(chain([head], blocks)), _BUFFER_BYTES))
 
 

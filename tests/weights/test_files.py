@@ -277,7 +277,7 @@ def test_what_a_process_left_that_was_killed_while_it_saved_goes_with_the_next_c
 
 
 def test_write_checkpoint_places_data_before_index(tmp_path, monkeypatch):
-    """Each is on the disk before it has its name."""
+    """Both are on the disk before they have their names."""
     done, replace = [], os.replace
 
     def place(source, target):
@@ -287,7 +287,7 @@ def test_write_checkpoint_places_data_before_index(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", place)
     monkeypatch.setattr(atomic, "sync", lambda path: done.append(("sync", path.suffix or path.name)))
     write_checkpoint(tmp_path / "model.ckpt-2", [], {}, {}, 2, 1.0)
-    files = [(what, file) for file in (".data-00000-of-00001", ".index") for what in ("sync", "place")]
+    files = [(what, file) for what in ("sync", "place") for file in (".data-00000-of-00001", ".index")]
     assert done == [*files, ("sync", tmp_path.name)]
 
 
