@@ -30,7 +30,7 @@ from bilm.training.cooccurrence import word_vectors
 from bilm.training.trainer import Trainer
 from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.vocabulary.vocabulary_file import MOST_UNKNOWN
+from bilm.vocabulary.vocabulary_file import MOST_UNKNOWN, form_of_words
 from bilm.weights import distribution, transfer
 
 _RUNNING = threading.Lock()  # one per process, like TensorFlow's settings
@@ -85,7 +85,7 @@ def run(
                 form = begun.options.unicode_form
             elif is_new or (old_vocabulary is not None and request.steps is not None):
                 made_by = ModelSteps(steps).pipeline
-                form = vocabulary.form_of_words if made_by is None else made_by.form
+                form = form_of_words(vocabulary.words) if made_by is None else made_by.form
             options = dataclasses.replace(options, unicode_form=form)
         vocabulary.unicode_form = options.unicode_form
         if worker.n_workers > 1:

@@ -10,14 +10,7 @@ import numpy as np
 from bilm.errors import DataError, OptionsError, VocabularyError, checked
 from bilm.io import PathLike, outputs
 from bilm.options.parameters import UnicodeForm
-from bilm.vocabulary.vocabulary_file import (
-    BOS,
-    EOS,
-    SPECIAL_TOKENS,
-    UNK,
-    form_of_words,
-    vocabulary_words,
-)
+from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 
@@ -141,11 +134,6 @@ class Vocabulary:
             remedy = f"`bilm vocab build --form {form}` writes words in it"
             raise VocabularyError(f"{self.filename or 'the vocabulary'}: {problem}; {remedy}")
         self._form = form
-
-    @property
-    def form_of_words(self) -> UnicodeForm | None:
-        """Normal form that all words have: NFC, else NFD, else None."""
-        return form_of_words(self.words)
 
     def in_form(self, words: Sequence[str]) -> Sequence[str]:
         """Return words in the vocabulary's normal form."""

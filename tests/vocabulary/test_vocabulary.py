@@ -15,6 +15,7 @@ from bilm.vocabulary.vocabulary_file import (
     Severity,
     check_vocabulary,
     choose_words,
+    form_of_words,
     vocabulary_text,
 )
 from tests.corpora import write
@@ -247,7 +248,7 @@ def test_words_are_looked_up_in_normal_form():
     words = [*SPECIAL_TOKENS, "\u00e9t\u00e9", "e"]
     vocabulary = UnicodeCharsVocabulary.from_words(words, 10)
     decomposed = ["e\u0301te\u0301", "e", "e\u0301"]
-    assert vocabulary.lookup(decomposed).tolist() == [-1, 4, -1] and vocabulary.form_of_words == "NFC"
+    assert vocabulary.lookup(decomposed).tolist() == [-1, 4, -1] and form_of_words(vocabulary.words) == "NFC"
     vocabulary.unicode_form = "NFC"
     assert vocabulary.lookup(decomposed).tolist() == [3, 4, -1]
     assert vocabulary.in_form(["e\u0301 e", "e"]) == ["\u00e9 e", "e"]  # a word may hold a space in Python
