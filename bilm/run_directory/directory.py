@@ -23,6 +23,7 @@ from bilm.io.json_objects import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
+from bilm.run_directory.records import read_calls
 from bilm.training.optimizers import TrainingOptimizer
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, names, transfer
@@ -388,7 +389,10 @@ class RunModel(distribution.StoredModel):
         record = state.recorded(model.checkpoint)
         writer = record and record.section("settings").take("command", str, None)
         if writer == command or (record and writer is None):
-            return model
+            has_ended = model.run_state.n_done >= model.run_state.plan.n_steps
+            calls = read_calls(path / run_files.CALLS_FILE) if in_place and has_ended else ()
+            # A restart that was killed before its first checkpoint begins again.
+            return None if calls and calls[-1].step == model.step else model
         if in_place:
             return None
         by = "by bilm-tf" if record is None else f"by bilm {writer}"

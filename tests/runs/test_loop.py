@@ -79,6 +79,18 @@ def test_restart_from_a_named_step_resumes(tmp_path):
     assert (result := bilm.restart(**call)).outcome == "finished" and result.step == 5
 
 
+def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
+    train(tmp_path / "run")
+    call = {"train_prefix": TRAIN, "save_dir": tmp_path / "run", "max_steps": 1, "resume": True}
+    assert bilm.restart(**call).step == 3
+    assert bilm.restart(**call).saved is None
+    reporter = bilm.Reporter()
+    reporter.step = [].pop  # fails
+    with pytest.raises(TypeError):
+        bilm.restart(**call | {"resume": False}, reporter=reporter)
+    assert bilm.restart(**call).step == 4
+
+
 def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
     train(tmp_path / "run", heldout_prefix=TRAIN)
     with pytest.raises(OptionsError, match="a restart cannot change unicode_form"):
