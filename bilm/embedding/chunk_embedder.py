@@ -280,10 +280,10 @@ class ChunkEmbedder:
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
         for variable in self.model.encoder.weights:
             digest.update(variable.numpy().tobytes())
-        if self.model.rows is not None:
-            digest.update(self.model.rows.kernel.tobytes())
-        for vocabulary in (self.vocabulary, self.model.rows and self.model.rows.vocabulary):
-            digest.update("\n".join(vocabulary.words if vocabulary else ()).encode())
+        if self.vocabulary is not None:
+            digest.update("\n".join(self.vocabulary.words).encode())
+        if (rows := self.model.rows) is not None:
+            digest.update(rows.kernel.tobytes() + "\n".join(rows.vocabulary.words).encode())
         if self.model.encoder.precision != "float32":
             digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()

@@ -389,8 +389,8 @@ class RunModel(distribution.StoredModel):
         record = state.recorded(model.checkpoint)
         writer = record and record.section("settings").take("command", str, None)
         if writer == command or (record and writer is None):
-            has_ended = model.run_state.n_done >= model.run_state.plan.n_steps
-            calls = read_calls(path / run_files.CALLS_FILE) if in_place and has_ended else ()
+            has_ended = in_place and model.run_state.n_done >= model.run_state.plan.n_steps
+            calls = read_calls(path / run_files.CALLS_FILE) if has_ended else ()
             # A restart that was killed before its first checkpoint begins again.
             return None if calls and calls[-1].step == model.step else model
         if in_place:

@@ -189,7 +189,8 @@ def restart(
     from bilm.runs.prepare import run
     from bilm.text.prepare import CorpusFiles
 
-    if request.in_place and request.settings.resume and RunModel.interrupted(request.path, "restart", True):
+    is_resumed = checkpoint is not None and request.in_place and request.settings.resume
+    if is_resumed and RunModel.interrupted(request.path, "restart", in_place=True):
         checkpoint = None  # the interrupted call began with it
     names = ("model", "save_dir", "options_file", "weight_file")
     paths = {name: request.arguments.get(name) for name in names}

@@ -77,8 +77,10 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
     if result.outcome == "stopped":
         yield f"stopped at step {result.step:,}: {reason or result.stop_reason}; continue with --resume"
     if (estimate := result.estimate) is None:
-        if result.saved or result.outcome != "stopped":
-            yield f"saved: {result.saved}" if result.saved else "nothing left to do"
+        if result.saved:
+            yield f"saved: {result.saved}"
+        elif result.outcome != "stopped":
+            yield "nothing left to do"
         return
     yield (
         f"memory: peak {estimate.peak_bytes / 1e9:.2f} GB in {estimate.n_timed} steps, of which weights and "
