@@ -50,12 +50,12 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception]) -> Iterator[None]:
-    """Convert errors of the system to a `BilmError`; a `BilmError` is raised unchanged.
+    """Convert errors of the system to a `BilmError`; other errors of bilm are raised unchanged.
 
     Args:
         failure: class of the error to raise.
         subject: beginning of the message; a colon and the system's message follow.
-        *others: classes of a library's errors to convert too.
+        *others: classes of further errors to convert.
 
     Raises:
         BilmError: of the class `failure`.
@@ -63,9 +63,9 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     errors: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except BilmError:
-        raise
     except errors as error:
+        if isinstance(error, BilmError) and type(error) not in others:
+            raise
         # TensorFlow prefixes the messages of failed writes with internal names.
         raise failure(f"{subject}: {reason(error).rpartition('; ')[2]}") from error
 

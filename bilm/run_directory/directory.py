@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.backend.keras_backend import keras
-from bilm.errors import CheckpointError, OptionsError, checked
+from bilm.errors import CheckpointError, DataError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
 from bilm.io.json_objects import JsonObject
 from bilm.io.shards import Shard
@@ -100,8 +100,8 @@ class RunDirectory:
             atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
 
     def _written(self) -> contextlib.AbstractContextManager[None]:
-        """Context in which operating system errors become `CheckpointError`."""
-        return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written")
+        """Context in which errors of writing become `CheckpointError`."""
+        return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written", DataError)
 
     @classmethod
     @checked

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
-from bilm.errors import CheckpointError, DataError, DivergenceError, LostWorkerError
+from bilm.errors import DataError, DivergenceError, LostWorkerError
 from bilm.io import atomic, background, json_objects, messages
 from bilm.io.run_files import DIVERGED
 from bilm.run_directory import directory, records
@@ -428,18 +428,14 @@ class Checkpoints:
         if training.log is not None:
             state.log_bytes = training.log.sync()
             best = None if state.best is None else state.best.step
-            try:
-                training.run.save(
-                    trainer.model,
-                    trainer.optimizer,
-                    state.step,
-                    state.train_perplexity,
-                    state.tensors(lstm_states),
-                    obsolete=training.run.obsolete(
-                        training.request.settings.keep, state.first_step, state.step, {best}
-                    ),
-                )
-            except DataError as error:  # of the output, not of the text
-                raise CheckpointError(str(error)) from error
+            keep = training.request.settings.keep
+            training.run.save(
+                trainer.model,
+                trainer.optimizer,
+                state.step,
+                state.train_perplexity,
+                state.tensors(lstm_states),
+                obsolete=training.run.obsolete(keep, state.first_step, state.step, {best}),
+            )
             training.log.require_in_place()  # the directory may have been moved while saving
         self.saved = training.run.index.prefix(state.step)

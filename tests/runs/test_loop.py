@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bilm
 from bilm.errors import CheckpointError, DataError, OptionsError
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory import directory
 from bilm.run_directory.records import read_metrics
 from bilm.runs.reporter import ProgressReporter
 from bilm.training import optimizers
@@ -101,16 +101,16 @@ def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_failed_save_is_an_error_of_the_checkpoint(is_interrupted, tmp_path, monkeypatch):
     def fail(*_, **__):
-        raise DataError("cannot be written")
+        raise DataError("in the way")
 
     def interrupt(report):
         if is_interrupted:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(RunDirectory, "save", fail)
+    monkeypatch.setattr(directory, "write_checkpoint", fail)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(CheckpointError, match="^cannot be written$"):
+        with pytest.raises(CheckpointError, match="run: cannot be written: in the way$"):
             train(tmp_path / "run", on_step=interrupt)
     finally:
         signal.signal(signal.SIGINT, before)
