@@ -28,10 +28,10 @@ def language_problems(language: str) -> list[str]:
 
 
 def is_encoding(name: str) -> bool:
-    """Return whether Python knows an encoding of text by this name."""
+    """Return whether Python knows an encoding of texts by this name."""
     try:
-        "".encode(name)
-    except (LookupError, ValueError):  # unknown or not of text; not usable, or no name at all
+        b"\xe9".decode(name, "replace")
+    except (LookupError, ValueError):  # unknown or not of text; of labels (idna), or no name at all
         return False
     return True
 
