@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 
 from bilm.cli import main
-from bilm.cli.commands.training import RARE
 from bilm.io.json_objects import Bounds
 from bilm.options import Options
 from bilm.options.parameters import Choice, parameters
@@ -141,13 +140,10 @@ def option_rows_of(context: click.Context) -> list[Row]:
     """Return spellings, default and meaning of the options of a command, in the order of its help."""
     groups = " ".join(getattr(context.command, "groups", {}).values())
     options = [
-        option
-        for option in context.command.params
-        if isinstance(option, click.Option) and (not option.hidden or option.name in RARE)
+        option for option in context.command.params if isinstance(option, click.Option) and not option.hidden
     ]
     if groups:
-        order = [*groups.split(), *sorted(RARE)]
-        options.sort(key=lambda option: order.index(option.name or ""))
+        options.sort(key=lambda option: groups.split().index(option.name or ""))
     return [(flags(option), default(option), meaning(option)) for option in options]
 
 

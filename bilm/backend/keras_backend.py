@@ -141,6 +141,6 @@ def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[obje
     is_number = isinstance(cuda_device, Integral) and not isinstance(cuda_device, bool)
     if not (is_number and -1 <= cuda_device < n_gpus):
         choices = f"{n_gpus} GPUs here, numbered from 0, and -1 is the CPU"
-        raise OptionsError(f"cuda_device is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {choices}")
+        raise OptionsError(f"`cuda_device` is {cuda_device!r:.80}; {LIBRARIES[BACKEND]} finds {choices}")
     cpu = "cpu:0" if BACKEND == "jax" else "cpu"  # JAX needs a number
     return keras.device(cpu if cuda_device < 0 else f"gpu:{cuda_device}")

@@ -124,7 +124,7 @@ class PathName(click.Path):
         if is_url(name):
             if self.url:
                 return name
-            self.fail(f"{name} is a URL; download it and give the path of the file", param, ctx)
+            self.fail(f"{name} is a URL; give a local path", param, ctx)
         if self.exists and not os.path.exists(name) and (what := own_output(name)):  # part of a run
             self.fail(with_flags(f"{name} is {what}"), param, ctx)
         return super().convert(value, param, ctx)
@@ -169,18 +169,17 @@ def choice(name: str, text: str, values: Iterable[str], *names: str, **settings:
     return click.option(name, *names, type=kind, help=text, **settings)
 
 
-def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden: bool = False) -> Decorator:
+def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decorator:
     """Return the flag of a parameter, with its help, bounds, choices and default.
 
     Args:
         parameter: see `bilm.options.parameters`.
         kind: type of the value; by default the type of the parameter.
-        is_hidden: omit the flag from the help.
     """
     flag, default = "--" + parameter.name.replace("_", "-"), parameter.default
     if parameter.kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag
-        return click.option(names, is_flag=True, default=default, help=parameter.help, hidden=is_hidden)
+        return click.option(names, is_flag=True, default=default, help=parameter.help)
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
@@ -188,7 +187,6 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None, is_hidden
         default=default if parameter.shown is None else None,
         show_default=parameter.shown or parameter.shown is None,
         help=parameter.help,
-        hidden=is_hidden,
     )
 
 

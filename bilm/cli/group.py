@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the command line, and handle ``--help`` and ``--version``."""
-        ctx.meta["bilm.command"] = shlex.join([ctx.info_name or "bilm", *args])
+        ctx.meta["bilm.command"] = shlex.join(["bilm", *args])
         with _short_errors():
             return super().parse_args(ctx, args)
 

@@ -102,7 +102,7 @@ class EmbeddingReport:
 
 
 def check_embeddings(
-    outfile: Path, overwrite: bool, resume: bool, inputs: Iterable[PathLike | int | None] = ()
+    outfile: Path, overwrite: bool, resume: bool, inputs: Collection[PathLike | int | None] = ()
 ) -> None:
     """Check that a file of embeddings can be written without losing other files.
 

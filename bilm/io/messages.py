@@ -64,10 +64,12 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     try:
         yield
     except errors as error:
-        if isinstance(error, BilmError) and type(error) not in others:
-            raise
-        # TensorFlow prefixes the messages of failed writes with internal names.
-        raise failure(f"{subject}: {reason(error).rpartition('; ')[2]}") from error
+        problem = reason(error).rpartition("; ")[2]  # TensorFlow begins with internal names
+        if isinstance(error, BilmError):
+            if type(error) not in others:
+                raise
+            problem = str(error)
+        raise failure(f"{subject}: {problem}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,13 +2,13 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import BilmError, DataError
 from bilm.io import STDIN, PathLike, messages
-from bilm.io.run_files import is_run_file, run_files
+from bilm.io.run_files import is_of_run, run_files
 
 _KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
 
@@ -58,7 +58,7 @@ FILE = Kind("a file")
 
 
 def check_output(
-    path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = (), kind: Kind = FILE
+    path: PathLike, overwrite: bool, inputs: Collection[PathLike | int | None] = (), kind: Kind = FILE
 ) -> None:
     """Refuse an output that cannot be written, or that would overwrite something else.
 
@@ -93,8 +93,10 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
 
     Raises:
         DataError: the path is something other than a file, or for other kinds a directory, or is a dangling
-            symlink; or nothing can be written there.
+            symlink; or nothing can be written there, such as to standard output.
     """
+    if os.fspath(path) == STDIN:
+        raise DataError(f"{path}: the output does not go to standard output; give the name of a file")
     status, wanted = _stat(path), stat.S_IFREG if kind.is_ours is None else stat.S_IFDIR
     if status is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
@@ -113,8 +115,8 @@ def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a device, a pipe or a socket")
 
 
-def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> None:
-    """Refuse an output that is an input, or a directory that contains one.
+def refuse_inputs(path: PathLike, inputs: Collection[PathLike | int | None]) -> None:
+    """Refuse an output that is an input, a directory that contains one, or a file of a run.
 
     Files are compared by device and inode, so links are followed.
 
@@ -127,6 +129,8 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
         DataError: the output is refused; names the input.
     """
     target = Path(os.path.realpath(path))
+    if inputs and is_of_run(target):  # only the run itself writes without an input
+        raise DataError(f"{path}: is the name of a file of the run; give another name")
     own = {_identity(target), *map(_identity, target.rglob("*") if target.is_dir() else ())} - {None}
     for source in [0 if str(file) == STDIN else file for file in inputs if file is not None]:
         directory = None if isinstance(source, int) or not os.path.isdir(source) else Path(source)
@@ -134,8 +138,6 @@ def refuse_inputs(path: PathLike, inputs: Iterable[PathLike | int | None]) -> No
             if _identity(file) in own:
                 name = "standard input" if isinstance(file, int) else "it" if str(file) == str(path) else file
                 raise DataError(f"{path}: {name} is an input and would be lost; give another name")
-        if directory and is_run_file(target.name) and _identity(target.parent) == _identity(directory):
-            raise DataError(f"{path}: is the name of a file of the run; give another name")
 
 
 def _identity(path: PathLike | int) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 import tensorflow as tf
@@ -106,7 +106,9 @@ class ServedElmo(tf.Module):
         return named | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
 
 
-def check_saved_model(path: PathLike, overwrite: bool, inputs: Iterable[PathLike | int | None] = ()) -> None:
+def check_saved_model(
+    path: PathLike, overwrite: bool, inputs: Collection[PathLike | int | None] = ()
+) -> None:
     """Check that a directory for a SavedModel can be written without losing other files.
 
     Args:

@@ -150,6 +150,9 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
     Raises:
         CheckpointError: a run, a file not written by a run, or an input would be lost.
     """
+    existing = [file for file in inputs if file.exists()]
+    if path.exists() and any(map(path.samefile, existing)):
+        raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
     present = {file.name: file for file in run_files.run_files(path) if file.name != run_files.LOCK_FILE}
     is_ours = run_files.MARK_FILE in present
     if CheckpointIndex(path).exists() and not (is_ours and overwrite):
@@ -157,9 +160,6 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
         finish = "finish it with `resume` if it was interrupted, " * is_ours
         remedy = f"{finish}continue it with `bilm restart`, give another directory, or {way}"
         raise CheckpointError(f"{path}: already holds a run; {remedy}")
-    existing = [file for file in inputs if file.exists()]
-    if path.exists() and any(map(path.samefile, existing)):
-        raise CheckpointError(f"{path}: is an input of this command; give another directory for the run")
     # A user's, in the directory of a continued run of bilm-tf: our own has its digest beside it.
     users = {run_files.VOCABULARY_FILE} if run_files.DIGEST_FILE not in present else set()
     for name, file in present.items():
@@ -223,7 +223,8 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
         return
-    copy = path / run_files.VOCABULARY_FILE
+    if not (copy := path / run_files.VOCABULARY_FILE).exists():
+        raise VocabularyError(f"the vocabulary is not the run's, whose copy, {copy}, is missing")
     words = outputs.read_file(copy, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
     shown = map(repr, vocabulary.words), map(repr, words)
     pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, json_objects
+from bilm.io import STDIN, PathLike, as_patterns, is_url, json_objects
 from bilm.options import Options, recipes
 from bilm.options.options_file import read_values
 from bilm.options.parameters import parameter, parameters
@@ -87,9 +87,7 @@ class TrainingSettings:
     max_time: Annotated[float, json_objects.Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
-    resume: bool = parameter(
-        False, "resume an interrupted run, or start it; `bilm restart` continues with other text"
-    )
+    resume: bool = parameter(False, "resume an interrupted run, or start it")
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
     seed: Annotated[int, json_objects.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
@@ -267,7 +265,7 @@ def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
         own["heldout_prefix"] = (files.heldout_prefix,)
     if kind == "train" or arguments.get("remap_vocab"):
         own["vocab_file"] = files.vocab_file
-    for name in arguments.keys() & {*own, *TEXTS}:
+    for name in arguments.keys() & own.keys():
         if arguments[name] != own.get(name):  # what repeats a call may name both
             raise ArgumentError(f"`corpus` does not go with `{name}`")
     return {**arguments, **own}
@@ -378,4 +376,6 @@ def _absolute(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, tuple):
         return tuple(map(_absolute, value))
     is_path = isinstance(value, str | os.PathLike) and os.fspath(value) != STDIN
+    if is_path and is_url(value):
+        raise ArgumentError(f"{value!r:.80} is a URL; give a local path")
     return os.path.abspath(value) if is_path else value

@@ -255,7 +255,7 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
     around = [bool(word) and word != line for word, line in zip(words, lines, strict=True)]
     inside = [len(word.split()) > 1 for word in words]
     invisible = [*map(bool, map(invisible_in, words))]
-    long = [len(word.encode()) > n_bytes for word in words]
+    long = [len(word.encode()) > n_bytes and word not in SPECIAL_TOKENS for word in words]
     warning, info = Severity.WARNING, Severity.INFO
     for are_so, severity, text in (
         (around, warning, "whitespace before or after the word, which is ignored"),
@@ -326,7 +326,7 @@ def describe_forms(words: Iterable[str]) -> str | None:
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
     problem = f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all)"
-    return f"{problem}; `bilm vocab build` writes them in one"
+    return f"{problem}; `bilm vocab build --form NFC` writes them in one"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:

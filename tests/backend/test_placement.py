@@ -43,7 +43,7 @@ def test_tf_function_is_taken():
 def test_on_device_refuses_missing_gpu():
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):
-        with pytest.raises(OptionsError, match=f"cuda_device is {number}; TensorFlow finds {n_gpus} GPUs"):
+        with pytest.raises(OptionsError, match=f"`cuda_device` is {number}; TensorFlow finds {n_gpus} GPUs"):
             placement.on_device(number)
     with placement.on_device(-1):
         assert "CPU" in tf.Variable(1.0).device

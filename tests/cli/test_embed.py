@@ -302,9 +302,11 @@ def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
 def test_bad_input(text, tmp_path):
     out = tmp_path / "out.hdf5"
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
-    assert "cannot read standard input" in refuse("embed", "-", out, *MODEL, "--ray", "local", status=2)
+    assert "cannot read standard input" in refuse(
+        "embed", "-", tmp_path / "out", *MODEL, "--ray", "local", status=2
+    )
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
-    assert "cuda_device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
+    assert "--cuda-device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
@@ -334,7 +336,7 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
 @pytest.mark.usefixtures("not_begun")
 def test_a_run_is_not_written_over(text, run_copy):
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
-    assert message.endswith("it is an input and would be lost; give another name")
+    assert message.endswith("is the name of a file of the run; give another name")
 
 
 @pytest.mark.usefixtures("not_begun")

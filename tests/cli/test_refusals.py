@@ -220,7 +220,7 @@ def test_restart_refuses_another_network():
 def test_url_is_refused_as_file(tmp_path):
     address = "https://example.org/elmo/options.json"
     message = refuse("embed", TRAIN, tmp_path / "o.hdf5", "--options-file", address, status=2)
-    assert f"{address} is a URL; download it and give the path of the file" in message
+    assert f"{address} is a URL; give a local path" in message
 
 
 TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"

@@ -110,7 +110,8 @@ def test_standard_input_is_refused(text):
 
 @pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt", "bilm.lock"])
 def test_run_files_are_refused(tmp_path, name):
-    message = refused(check_output, tmp_path / name, True, [tmp_path])
+    (tmp_path / "bilm-run.json").touch()
+    message = refused(check_output, tmp_path / name, True, ["other.txt"])
     assert message == "is the name of a file of the run; give another name"
     (tmp_path / name).touch()
     (tmp_path / "hard").hardlink_to(tmp_path / name)

@@ -271,10 +271,10 @@ def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
         raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
     if is_on_ray:
         return "parquet"
-    return "npz" if has_words and ending not in (".hdf5", ".h5") else "hdf5"
+    return "npz" if has_words else "hdf5"
 
 
-_OF_ENDING = {".npz": "npz", ".parquet": "parquet", ".vec": "word2vec"}
+_OF_ENDING = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".parquet": "parquet", ".vec": "word2vec"}
 _HDF5_ALONE = ("--use-sentence-keys", "--forget-sentences", "--include-sentence-indices")
 _COMPRESSIONS = tuple(f"--compression {name}" for name in ("gzip", "lzf", "snappy", "zstd"))
 _TENSORFLOW_ALONE = ("--stateful", "--no-xla", "--precision", "--ray")

@@ -16,8 +16,8 @@ import click
 
 from bilm.backend import settings as backend_settings
 from bilm.cli import flags, group, process
-from bilm.errors import BilmError
-from bilm.io import STDIN, background, outputs, progress, run_files
+from bilm.errors import BilmError, DataError
+from bilm.io import STDIN, background, progress, run_files
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
 from bilm.options.plan import Plan
@@ -105,11 +105,6 @@ _READ_AS = {
     "save_every": flags.Parsed("STEPS|MINUTESm", settings.steps_or_minutes),
     "max_time": flags.Parsed("TIME", settings.seconds),
 }
-RARE = frozenset(
-    "n_train_tokens accumulate warmup_steps learning_rate_decay weight_decay shuffle_buffer log_every "
-    "histograms_every jit".split()
-)
-"""Rarely used flags, hidden in the help; `docs/commands.md` has them."""
 
 
 class TrainingFlags(flags.TextCommand):
@@ -120,12 +115,13 @@ class TrainingFlags(flags.TextCommand):
     """
 
     groups: ClassVar[Mapping[str, str]] = {
-        "Text": "corpus train_prefix vocab_file heldout_prefix shuffle",
-        "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed",
+        "Text": "corpus train_prefix vocab_file heldout_prefix shuffle shuffle_buffer n_train_tokens",
+        "Run": "save_dir save_to config resume dry_run max_steps max_time overwrite seed log_every",
         "Model": "preset options model checkpoint remap_vocab old_vocab_file changes",
-        "Training": "recipe n_epochs batch_size learning_rate dropout optimizer precision freeze",
-        "Validation and checkpoints": "eval_every patience save_every keep",
-        "Machine": "n_gpus threads no_xla ray ray_workers cpus_per_worker gpus_per_worker",
+        "Training": "recipe n_epochs batch_size accumulate learning_rate warmup_steps learning_rate_decay "
+        "weight_decay dropout optimizer precision freeze",
+        "Validation and checkpoints": "eval_every patience save_every keep histograms_every",
+        "Machine": "n_gpus threads no_xla jit ray ray_workers cpus_per_worker gpus_per_worker",
     }
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -191,17 +187,17 @@ _training_flags = flags.together(
     flags.text_files("--train-prefix", required=False),
     flags.path(
         "--corpus",
-        "Corpus of bilm prepare, in place of --train-prefix, --heldout-prefix and --vocab-file. A restart "
-        "takes its vocabulary with --remap-vocab, or for a new softmax.",
+        "Corpus of bilm prepare, instead of the other texts and the vocabulary. A restart takes its "
+        "vocabulary with --remap-vocab, or for a new softmax.",
     ),
     *(
-        flags.flag_of(parameter._replace(shown=parameter.shown or ""), is_hidden=parameter.name in RARE)
+        flags.flag_of(parameter._replace(shown=parameter.shown or ""))
         for parameter in parameters(Options).values()
         if parameter.flag
     ),
     flags.text_files("--heldout-prefix", required=False, text="Text to validate on"),
     *(
-        flags.flag_of(parameter, _READ_AS.get(parameter.name), is_hidden=parameter.name in RARE)
+        flags.flag_of(parameter, _READ_AS.get(parameter.name))
         for parameter in parameters(settings.TrainingSettings).values()
         if parameter.name != "heldout_prefix"
     ),
@@ -212,7 +208,7 @@ _training_flags = flags.together(
         type=flags.Parsed("KEY=VALUE", flags.key_and_value),
         multiple=True,
         metavar="KEY=VALUE",
-        help="Set any key of options.json, such as lstm.dim=512; repeatable.",
+        help="Set any key of options.json, such as word_dropout=0.1; repeatable.",
     ),
 )
 
@@ -325,9 +321,9 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     from bilm.runs import train
 
     is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
-    if not is_resumed and not arguments["dry_run"]:
-        for file in run_files.run_files(arguments["save_dir"]):  # which a new run replaces
-            outputs.refuse_inputs(file, [config])
+    replaces = [] if is_resumed or arguments["dry_run"] else run_files.run_files(arguments["save_dir"])
+    if config is not None and any(map(config.samefile, replaces)):
+        raise DataError(f"{config}: it is an input and would be lost; give another name")
     return train.train(**arguments)
 
 

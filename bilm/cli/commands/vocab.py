@@ -29,7 +29,8 @@ def vocab() -> None:
     type=flags.UNICODE_FORM,
     metavar=flags.UNICODE_FORM.name,
     default="NFC",
-    help="Unicode's normal form of the words; none to leave them as they are.",
+    help="Unicode's normal form of the words; none leaves them as they are. A model on words in NFKC, or "
+    "left as they are, also needs --set unicode_form=NFKC or null.",
 )
 @flags.overwrite
 @flags.on_ray
