@@ -108,8 +108,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         """The biLM as a layer, a copy of the embedder's."""
         encoder = self.model.encoder
         with on_device(self.device):
-            content = encoder.options.to_inference_json()
-            layer = _ElmoBiLm(content | {"n_tokens_vocab": encoder.options.n_tokens_vocab})
+            layer = _ElmoBiLm(encoder.options)
             layer.encoder.set_weights(encoder.get_weights())
         return layer
 

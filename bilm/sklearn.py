@@ -105,7 +105,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _embedder(self) -> ElmoEmbedder:
         path = os.path.abspath(self.model)
         with os_errors_as(WeightsError, path):
-            changed_ns = os.stat(path).st_mtime_ns
+            files = [path, *(os.scandir(path) if os.path.isdir(path) else ())]
+            changed_ns = max(os.stat(file).st_mtime_ns for file in files)
         return _read(path, changed_ns)
 
     @property

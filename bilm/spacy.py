@@ -71,7 +71,9 @@ class FrozenElmo(Shim):
         Raises:
             BilmError: there is no such file, or it is another model.
         """
-        content, self.cache = srsly.msgpack_loads(data), {}
+        content = srsly.msgpack_loads(data)
+        self.free_bytes += sum(vectors.nbytes for vectors in self.cache.values())
+        self.cache = {}
         if content["archive"] is not None:
             self.embedder = ElmoEmbedder.from_bytes(content["archive"])
         if self.embedder.fingerprint != content["sha256"]:

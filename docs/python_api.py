@@ -14,7 +14,7 @@ PACKAGE = Path(bilm.__file__).resolve().parent
 _HEAD = """<!-- Generated from the docstrings by `make docs`. -->
 # Python API
 
-The classes and functions that `bilm` exports. `help()` has more details and examples;
+The classes and functions that `bilm` exports, and what they return. `help()` has more details and examples;
 [Training](training.md#training-from-python), [Embedding](embedding.md#in-python) and
 [Coming from bilm-tf](migrating.md#usage_characterpy) use them. Paths are strings or `pathlib.Path`;
 texts may also be a sequence of paths. Layers and models return tensors of the Keras backend, and accept the

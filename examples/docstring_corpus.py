@@ -328,10 +328,10 @@ def check_out_dir(out_dir: Path, overwrite: bool) -> None:
         return
     if not out_dir.is_dir():
         raise CorpusError(f"{out_dir} exists and is not a directory")
-    names = {path.name for path in out_dir.iterdir()}
+    names = {str(path.relative_to(out_dir)) for path in out_dir.rglob("*")}
     if names and not overwrite:
         raise CorpusError(f"{out_dir} is not empty; give another directory, or --overwrite")
-    if names - {"train", "heldout.txt"}:
+    if not all(re.fullmatch(r"heldout\.txt|train(/part-[0-9]+\.txt)?", name) for name in names):
         raise CorpusError(f"{out_dir} contains more than a corpus; nothing in it was changed")
 
 

@@ -23,6 +23,7 @@ from bilm.analysis.pictures import picture_format
 from bilm.cli.flags import embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
+from bilm.io import atomic
 from bilm.io.lines import read_lines
 from bilm.run_directory.model_source import ModelArguments
 
@@ -65,7 +66,6 @@ def print_mixes(shares: Mixes, scales: Mixes) -> None:
 
 def plot_mixes(shares: Mixes, path: Path) -> None:
     """Draw bars of the shares, with the standard deviation over the runs."""
-    picture_format(path)  # fails early
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1 + 0.5 * len(shares)), layout="constrained")
@@ -85,7 +85,8 @@ def plot_mixes(shares: Mixes, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("share of the mix")
     axes.legend()
-    figure.savefig(path)
+    with atomic.writing(path, failure=DataError, errors=[ValueError]) as (temporary,):
+        figure.savefig(temporary, format=picture_format(path))
 
 
 def print_neighbours(embedder: ElmoEmbedder, word: str, sentence: str, text: Path, n_neighbours: int) -> None:

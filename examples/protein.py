@@ -12,7 +12,6 @@ a smaller one with --quick. Time and memory do not depend on letters and weights
 """
 
 import argparse
-import json
 import resource
 import sys
 import tempfile
@@ -21,12 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm import ElmoEmbedder
+from bilm import Elmo, ElmoEmbedder
 from bilm.errors import BilmError
-from bilm.models.encoder import Encoder
 from bilm.options import PRESETS
-from bilm.weights.hdf5_file import write_hdf5
-from bilm.weights.names import weight_names
 
 SEQVEC = PRESETS["original"]  # SeqVec has the same shape
 QUICK = PRESETS["tiny"]
@@ -49,15 +45,8 @@ def make_sequences(n_sequences: int, mean_length: int, longest: int, seed: int) 
 
 def write_random_model(folder: Path, quick: bool) -> tuple[Path, Path]:
     """Write options and random weights in the layout of `bilm dump-weights`."""
-    options = QUICK if quick else SEQVEC
-    encoder = Encoder(options)
-    encoder.build()
-    arrays = {variable.path: variable.numpy() for variable in encoder.weights}
-    names = [name for name in weight_names(options) if not name.is_softmax]
-    options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
-    text = json.dumps(options.to_inference_json())
-    write_hdf5(weight_file, arrays, names, {options_file: text})
-    return options_file, weight_file
+    Elmo(QUICK if quick else SEQVEC).dump_weights(folder / "weights.hdf5")
+    return folder / "options.json", folder / "weights.hdf5"
 
 
 def embed(embedder: ElmoEmbedder, sequences: list[list[str]]) -> np.ndarray:

@@ -30,6 +30,8 @@ import tensorflow as tf
 
 from bilm import ElmoEmbedder, ScalarMix
 from bilm.cli.flags import embedding_model
+from bilm.io.atomic import write
+from bilm.io.outputs import check_output
 from bilm.run_directory.model_source import ModelArguments
 
 MIX_L2 = 0.001
@@ -456,6 +458,8 @@ def tagging_command(task: Task, description: str) -> click.Command:
         seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
     ) -> None:  # fmt: skip
         """Train and test all taggers and print the tables."""
+        if results is not None:
+            check_output(results, resume, [train_file, dev_file, test_file])
         parts = [task.read(path) for path in (train_file, dev_file, test_file)]
         done: list[Result] = []
         if resume and results is not None and results.is_file():
@@ -473,7 +477,7 @@ def tagging_command(task: Task, description: str) -> click.Command:
             done.append(train_tagger(task, Data(*parts), variant, fraction, seed, settings))
             print(describe(done[-1]), file=sys.stderr, flush=True)
             if results is not None:
-                results.write_text(json.dumps([vars(result) for result in done], indent=1) + "\n")
+                write(results, (json.dumps([vars(result) for result in done], indent=1) + "\n").encode())
         print(f"Test {task.measure}\n\n{markdown_table(done, 'test')}")
         print(f"\nTest {task.measure} on words that are not in the training sentences\n")
         print(markdown_table(done, "test_unknown"))

@@ -39,14 +39,13 @@ below() { # A B: whether A < B
 }
 
 mkdir -p "$demo"
-rm -rf "$demo/corpus" "$vocab" "$run_dir" "$demo/weights.hdf5" "$demo/options.json" # of an earlier demo
 SECONDS=0
 
 step "An English corpus: the docstrings of the installed packages" \
-  python examples/docstring_corpus.py "$demo/corpus"
+  python examples/docstring_corpus.py "$demo/corpus" --overwrite
 
 step "Vocabulary: every word that occurs three times" \
-  bilm vocab build --train-prefix "$train_prefix" --outfile "$vocab" --min-count 3
+  bilm vocab build --train-prefix "$train_prefix" --outfile "$vocab" --min-count 3 --overwrite
 
 step "What a model of word counts alone achieves" \
   python examples/unigram.py --train-prefix "$train_prefix" --heldout "$heldout" --vocab-file "$vocab" |
@@ -54,7 +53,7 @@ step "What a model of word counts alone achieves" \
 
 step "Train" \
   bilm train --preset tiny --train-prefix "$train_prefix" --vocab-file "$vocab" --save-dir "$run_dir" \
-  --batch-size "$batch_size" --max-steps "$train_steps"
+  --batch-size "$batch_size" --max-steps "$train_steps" --overwrite
 
 step "Test on heldout text" \
   bilm test --save-dir "$run_dir" --test-prefix "$heldout" --vocab-file "$vocab" --json |
@@ -69,7 +68,7 @@ step "Test again" \
   tee "$demo/test-after-restart.log"
 
 step "Write the weights in bilm-tf's HDF5 layout" \
-  bilm dump-weights --save-dir "$run_dir" --outfile "$demo/weights.hdf5"
+  bilm dump-weights --save-dir "$run_dir" --outfile "$demo/weights.hdf5" --overwrite
 
 unigram=$(sed -n 's/^unigram perplexity.*: \([0-9.]*\) over.*/\1/p' "$demo/unigram.log")
 trained=$(perplexity "$demo/test.log")

@@ -358,7 +358,7 @@ class Elmo(backend.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the options themselves, and a hash of the weights."""
         options = self.encoder.options
-        content = options.to_inference_json() | {"bidirectional": options.bidirectional}
+        content = options.to_inference_json()
         if options.char_cnn is None:
             content["n_tokens_vocab"] = options.n_tokens_vocab
         return super().get_config() | {

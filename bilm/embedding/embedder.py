@@ -468,6 +468,7 @@ def dump_token_embeddings(
     model = bidirectional_lm.BidirectionalLanguageModel(options_file, weight_file)
     width = sentence_encoder.require_characters(model.options).max_characters_per_token
     vocabulary = UnicodeCharsVocabulary(vocab_file, width)
+    vocabulary.unicode_form = model.options.unicode_form
     vectors = sentence_encoder.WordVectors(model.encoder, vocabulary, vocabulary.size)(vocabulary.words)
     hdf5_file.write_token_embeddings(outfile, vectors)
 

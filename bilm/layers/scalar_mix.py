@@ -74,7 +74,7 @@ class ScalarMix(backend.Layer):
     ) -> None:
         require_flags(use_top_only=use_top_only, do_layer_norm=do_layer_norm)
         super().__init__(**kwargs)
-        self.l2_coef = l2_coef
+        self.l2_coef = None if l2_coef is None else float(l2_coef)  # as configurations of layers need it
         self.use_top_only = use_top_only
         self.do_layer_norm = do_layer_norm
         initial = initial_scalar_parameters

@@ -48,9 +48,6 @@ class InferenceModel:
     Attributes:
         n_layers: number of layers in the result: the word vectors and the LSTM layers.
         dim: width of the result.
-
-    Raises:
-        OptionsError: the states need too much memory.
     """
 
     def __init__(self, encoder: Encoder, max_batch_size: int = 128, stateful: bool = False) -> None:
@@ -125,7 +122,7 @@ class BidirectionalLanguageModel(InferenceModel):
             AllenNLP do. Rows missing from a smaller batch keep their state.
 
     Raises:
-        OptionsError: the options are invalid; or an argument contradicts them, or needs too much memory.
+        OptionsError: the options are invalid; or an argument contradicts them.
         WeightsError: a file cannot be read or does not fit the options.
 
     Example:
@@ -193,7 +190,7 @@ class BidirectionalLanguageModel(InferenceModel):
 
         Raises:
             DataError: the ids do not fit the model, see `IdKind`; or, if `stateful`, there are more than
-                `max_batch_size` rows.
+                `max_batch_size` rows, if their number is known.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         backend.require_ready()

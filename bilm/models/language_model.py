@@ -231,6 +231,7 @@ class LanguageModel(keras.Model):
         """Return the arguments of the constructor."""
         return {
             "name": self.name,
+            "trainable": self.trainable,
             "options": self.options.to_json(),
             "precision": self.encoder.precision.value,
         }

@@ -153,7 +153,7 @@ class Cluster:
         gpus = default_gpus if self.gpus_per_worker is None else self.gpus_per_worker
         default_cpus = _CPUS_OF_A_WORKER if has_model and not gpus else 1
         cpus = self.cpus_per_worker or max(1, min(default_cpus, int(n_cpus // (self.n_workers or 1))))
-        room = min(n_cpus // cpus, n_gpus // gpus if gpus else float("inf"))
+        room = min(n_cpus // cpus, int(n_gpus / gpus + 1e-6) if gpus else float("inf"))
         if room < (self.n_workers or 1):
             wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
             raise OptionsError(

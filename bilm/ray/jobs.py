@@ -110,7 +110,8 @@ def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
 def sentences_of(batch: Batch) -> pa.Table:
     """Convert a batch of sentences, or of `pieces`, to a table with one row per sentence."""
     table = pa.table(batch)
-    if not all(map(pa.types.is_list, table.schema.types)):
+    own = {parquet.FILE, parquet.LINE, parquet.SENTENCE}
+    if {*table.column_names} != own or not all(map(pa.types.is_list, table.schema.types)):
         return table
     return pa.table([column.combine_chunks().flatten() for column in table.columns], table.column_names)
 
