@@ -13,6 +13,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, keras, on_device
 from bilm.data import batcher
 from bilm.embedding import elmo_layer, embedder
 from bilm.models import sentence_encoder
+from bilm.options import Options
 
 __all__ = ["DEFAULT_OPTIONS_FILE", "DEFAULT_WEIGHT_FILE", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 __all__ += ["_ElmoBiLm", "remove_sentence_boundaries"]
@@ -67,7 +68,7 @@ class _ElmoBiLm(elmo_layer.Elmo):
 
     def __init__(
         self,
-        options_file: str | Path | Mapping[str, Any],
+        options_file: str | Path | Mapping[str, Any] | Options,
         weight_file: str | Path | None = None,
         requires_grad: bool | None = None,
         vocab_to_cache: None = None,

@@ -3,6 +3,7 @@
 import pickle
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 
@@ -102,6 +103,16 @@ def test_replaced_model_is_read_anew(tmp_path):
     for variable in embedder.model.encoder.weights:
         variable.assign(variable * 2)
     archive.write_bytes(embedder.to_bytes())
+    assert not np.allclose(vectorizer.transform(TEXTS), before)
+
+
+def test_weights_replaced_in_a_folder_are_read_anew(tmp_path):
+    for file in FILES:
+        shutil.copy(file, tmp_path)
+    vectorizer = ElmoVectorizer(tmp_path)
+    before = vectorizer.fit_transform(TEXTS)
+    with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
+        file["CNN_proj/W_proj"][...] *= 2
     assert not np.allclose(vectorizer.transform(TEXTS), before)
 
 

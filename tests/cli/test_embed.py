@@ -302,6 +302,10 @@ def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
 def test_bad_input(text, tmp_path):
     out = tmp_path / "out.hdf5"
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
+    assert "--format hdf5 does not go with --ray" in refuse(
+        "embed", text, out, *MODEL, "--ray", "local", status=2
+    )
+    assert "does not go to standard output" in refuse("embed", text, "-", *MODEL)
     assert "cannot read standard input" in refuse(
         "embed", "-", tmp_path / "out", *MODEL, "--ray", "local", status=2
     )

@@ -17,7 +17,7 @@ from bilm import BidirectionalLanguageModel, WordPredictor
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.data.packing import ALL_LAYERS, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
-from bilm.errors import BilmError, DataError, OptionsError, ProcessError
+from bilm.errors import BilmError, DataError, OptionsError, ProcessError, VocabularyError
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
@@ -298,6 +298,14 @@ def test_windows_give_equal_vectors(word_files):
         for found, wanted in zip(in_windows, whole, strict=True):
             assert found.dtype == form.dtype and found.flags.c_contiguous
             np.testing.assert_array_equal(found, wanted)
+
+
+def test_stored_word_vectors_need_words_in_the_models_form(tmp_path):
+    files = write_model(tmp_path, lstm={"n_layers": 1}, unicode_form="NFC")
+    vocab_file = write(tmp_path / "v.txt", "<S>\n</S>\n<UNK>\ncafe\u0301\n")
+    with pytest.raises(VocabularyError, match="is not in NFC, which unicode_form asks for"):
+        dump_token_embeddings(vocab_file, *files, tmp_path / "v.hdf5")
+    assert not (tmp_path / "v.hdf5").exists()
 
 
 # --- bilm-tf's dumps, with a vocabulary as its usage_cached.py makes it: without <UNK> ------------------

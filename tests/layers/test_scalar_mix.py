@@ -122,7 +122,7 @@ def test_wrong_shapes_are_refused(layers, mask, message):
 
 
 def test_scalar_mix_is_saved(tmp_path):
-    layer = ScalarMix(l2_coef=0.1, do_layer_norm=True, initial_scalar_parameters=[1, 2, 3])
+    layer = ScalarMix(l2_coef=np.float32(0.1), do_layer_norm=True, initial_scalar_parameters=[1, 2, 3])
     inputs = tf.constant(layers_of())
     eager = layer(inputs)
     assert tuple(eager.shape) == (2, 4, 5)

@@ -62,6 +62,8 @@ def test_pieces_have_every_line_once(texts):
     assert table["line"].to_pylist() == [0, 1, 2, 0, 1]
     assert table["sentence"].to_pylist() == ["one two", "", "three", "four", "five"]
     assert jobs.sentences_of(found[0].slice(0, 0)).num_rows == 0
+    lists = pa.table({"text": [["a", "b"], ["c"]]})  # a user's, whose rows are no text
+    assert jobs.sentences_of(lists) == lists
 
 
 # --- a directory at a URL -----------------------------------------------------------------------------

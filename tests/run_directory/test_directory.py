@@ -281,6 +281,10 @@ def test_check_vocabulary_names_first_difference(saved):
         VocabularyError, match=f"the run's, {run.path}/vocab.txt: first difference at line 6: 'new' inst"
     ):
         run.check_vocabulary(Vocabulary.from_words([*words[:5], "new", *words[6:]]))
+    (run.path / "vocab.txt").rename(run.path / "lost.txt")
+    with pytest.raises(VocabularyError, match="is not the run's, whose copy, .*vocab.txt, is missing"):
+        run.check_vocabulary(Vocabulary.from_words([*words, ""]))
+    (run.path / "lost.txt").rename(run.path / "vocab.txt")
 
 
 # --- its place ------------------------------------------------------------------------------------
