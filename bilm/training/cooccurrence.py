@@ -10,9 +10,9 @@ values from Levy, Goldberg and Dagan 2015, and the randomised SVD from Halko, Ma
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
+import tensorflow as tf
 
 from bilm.data.corpus import Text
 from bilm.data.stream import Sentences
@@ -54,9 +54,10 @@ def word_vectors(text: Text, dim: int, seed: int) -> np.ndarray:
     rows, columns = np.divmod(pairs, n_columns)
     information = _pointwise_mutual_information(rows, columns, counts)
     is_positive = information > 0
-    shape = vocabulary.size, n_columns
-    matrix = _SparseMatrix(rows[is_positive], columns[is_positive], information[is_positive], shape)
-    vectors = _left_singular_vectors(matrix, dim, seed)
+    places = np.stack([rows, columns], axis=1)[is_positive]
+    with tf.device("CPU:0"):  # GPUs sum in no fixed order
+        matrix = tf.SparseTensor(places, information[is_positive], (vocabulary.size, n_columns))
+        vectors = _left_singular_vectors(matrix, dim, seed)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
     return np.pad(vectors, [(0, 0), (0, dim - vectors.shape[1])])
@@ -131,52 +132,19 @@ def _pointwise_mutual_information(rows: np.ndarray, columns: np.ndarray, counts:
     return np.log(counts / expected).astype(np.float32)
 
 
-class _SparseMatrix:
-    """A sparse matrix, given by its non-zero entries.
-
-    Args:
-        rows: integers (entries,).
-        columns: integers (entries,).
-        entries: float32 (entries,).
-        shape: numbers of rows and columns.
-    """
-
-    def __init__(
-        self, rows: np.ndarray, columns: np.ndarray, entries: np.ndarray, shape: tuple[int, int]
-    ) -> None:
-        order = np.argsort(rows, kind="stable")
-        self._rows, self._columns, self._entries = rows[order], columns[order], entries[order]
-        self._bounds = np.searchsorted(self._rows, np.arange(shape[0] + 1)).tolist()
-        self.shape = shape
-
-    @property
-    def transposed(self) -> "_SparseMatrix":
-        """The transposed matrix."""
-        return _SparseMatrix(self._columns, self._rows, self._entries, self.shape[::-1])
-
-    def __matmul__(self, dense: np.ndarray) -> np.ndarray:
-        """Multiply by a dense matrix, row by row."""
-        product = np.zeros((self.shape[0], dense.shape[1]), np.float32)
-        for row, (start, end) in enumerate(pairwise(self._bounds)):
-            if start < end:
-                part = slice(start, end)
-                np.dot(self._entries[part], dense.take(self._columns[part], 0), out=product[row])
-        return product
-
-
-def _left_singular_vectors(matrix: _SparseMatrix, dim: int, seed: int) -> np.ndarray:
+def _left_singular_vectors(matrix: tf.SparseTensor, dim: int, seed: int) -> np.ndarray:
     """Compute the first left singular vectors, each times the square root of its value.
 
     Returns:
         float32 (rows, at most `dim`); a matrix of lower rank has fewer.
     """
-    transposed = matrix.transposed
+    multiply = tf.sparse.sparse_dense_matmul
     basis = np.random.default_rng(seed).standard_normal((matrix.shape[0], dim + _OVERSAMPLING), np.float32)
     for _ in range(_POWER_ITERATIONS):
-        product = matrix @ (transposed @ basis)
+        product = multiply(matrix, multiply(matrix, basis, adjoint_a=True)).numpy()
         squares, vectors = _principal_axes(product)
         basis = product @ (vectors / np.sqrt(squares)).astype(np.float32)
-    squares, vectors = _principal_axes(transposed @ basis)
+    squares, vectors = _principal_axes(multiply(matrix, basis, adjoint_a=True).numpy())
     return basis @ (vectors * squares**0.25).astype(np.float32)[:, :dim]
 
 
