@@ -5,7 +5,6 @@ import dataclasses
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -74,9 +73,20 @@ def run(
     inputs = request.files("vocab_file", "old_vocab_file", "options", "corpus")
     steps = _steps(request, source)
     inputs += [] if source is None else source.files
-    with _alone(request.kind) as held:
-        interrupted = _opened(request, vocabulary, writes, inputs, held)
-        begun = None if interrupted is None else interrupted.run_state.plan
+    if not _RUNNING.acquire(blocking=False):
+        raise ArgumentError(f"`bilm.{request.kind}`: another call trains in this process; wait for its end")
+    with contextlib.ExitStack() as held:
+        held.callback(_RUNNING.release)
+        if writes:
+            held.enter_context(files.writing(request.path))
+        interrupted = begun = None
+        if request.settings.resume:
+            interrupted = directory.RunModel.interrupted(request.path, request.kind, request.in_place)
+        if interrupted is not None:
+            interrupted.check_vocabulary(vocabulary)
+            begun = interrupted.run_state.plan
+        elif writes and not request.in_place:
+            files.require_replaceable(request.path, request.overwrite, inputs)
         _use_threads(request.settings.threads, begun, reporter)
         if "unicode_form" not in request.settings.values:
             form = options.unicode_form
@@ -152,47 +162,6 @@ def _steps(request: Request, source: distribution.StoredModel | None) -> bytes |
         changed = json_objects.changes(dataclasses.asdict(before.pipeline), dataclasses.asdict(steps))
         request.reporter.warn(f"corpus: made by other steps than the model's text: {', '.join(changed)}")
     return content
-
-
-def _opened(
-    request: Request,
-    vocabulary: Vocabulary,
-    writes: bool,
-    inputs: Sequence[Path],
-    held: contextlib.ExitStack,
-) -> directory.RunModel | None:
-    """Lock the run directory and look into it; return the checkpoint of the call to resume, if there is one.
-
-    Raises:
-        CheckpointError: another process writes there, or something would be lost.
-        VocabularyError: the vocabulary differs from that of the resumed run.
-    """
-    if writes:
-        held.enter_context(files.writing(request.path))
-    interrupted = None
-    if request.settings.resume:
-        interrupted = directory.RunModel.interrupted(request.path, request.kind, request.in_place)
-    if interrupted is not None:
-        interrupted.check_vocabulary(vocabulary)
-    elif writes and not request.in_place:
-        files.require_replaceable(request.path, request.overwrite, inputs)
-    return interrupted
-
-
-@contextlib.contextmanager
-def _alone(kind: str) -> Iterator[contextlib.ExitStack]:
-    """Hold resources of a call, while no other call may train in this process.
-
-    Raises:
-        ArgumentError: another call is training.
-    """
-    if not _RUNNING.acquire(blocking=False):
-        raise ArgumentError(f"`bilm.{kind}`: another call trains in this process; wait for its end")
-    try:
-        with contextlib.ExitStack() as held:
-            yield held
-    finally:
-        _RUNNING.release()
 
 
 def _read_texts(
