@@ -135,31 +135,6 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
             yield numbers[end - n : end].reshape(sizes)
 
 
-def occurrence_tables(
-    embedder: "ChunkEmbedder",
-    file: str,
-    lines: Iterable[str],
-    words: Sequence[str],
-    form: VectorForm,
-    report: EmbeddingReport,
-) -> Iterator[pa.Table]:
-    """Yield tables of the occurrences of words: `file`, `line` and `position` from 0, `word` and `vector`.
-
-    Args:
-        embedder: embedder of the lines.
-        file: value of the column `file`.
-        lines: lines of the text.
-        words: the words.
-        form: form of the vectors, without pooling.
-        report: is updated.
-    """
-    for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
-        numbers, positions, found, vectors = zip(*chunk, strict=True)
-        places = {LINE: pa.array(numbers, pa.int64()), POSITION: pa.array(positions, pa.int32())}
-        column = vector_column(vectors, is_pooled=True)
-        yield pa.table({FILE: [file] * len(chunk), **places, WORD: found, VECTOR: column})
-
-
 ABOUT = "_bilm.json"
 """Name of the file that describes the others; Parquet readers skip names that begin with an underscore."""
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
@@ -262,7 +237,7 @@ def embed_parquet(
 ) -> EmbeddingReport:
     """Embed texts and write a row for each of their lines: `file`, `line`, `sentence`, `tokens`, `vectors`.
 
-    With words, a row for each of their occurrences, see `occurrence_tables`.
+    With words, a row for each of their occurrences: `file`, `line` and `position` from 0, `word`, `vector`.
 
     Args:
         embedder: embedder of the lines.
@@ -285,7 +260,11 @@ def embed_parquet(
     def tables() -> Iterator[pa.Table]:
         for name, lines in texts:
             if words is not None:
-                yield from occurrence_tables(embedder, name, lines, words, form, report)
+                for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
+                    numbers, positions, found, vectors = zip(*chunk, strict=True)
+                    places = {LINE: pa.array(numbers, pa.int64()), POSITION: pa.array(positions, pa.int32())}
+                    column = vector_column(vectors, is_pooled=True)
+                    yield pa.table({FILE: [name] * len(chunk), **places, WORD: found, VECTOR: column})
                 continue
             sentences = sentence_tables(name, lines, embedder.is_chunk)
             yield from background.map_in_order(
