@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.data.packing import VectorForm
 from bilm.embedding.hdf5_output import EmbeddingReport
-from bilm.errors import DataError, OptionsError, require_positive
+from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike, atomic
 from bilm.options.parameters import normaliser
 
@@ -196,11 +196,7 @@ def embed_word2vec(
 
     Raises:
         DataError: the file cannot be written, or there are no words for it.
-        OptionsError: `min_count` is less than 1, or `form` has several layers.
     """
-    require_positive(min_count=min_count)
-    if form.layers == "all":
-        raise OptionsError("layers: a word has one vector in word2vec's format; give one layer, or average")
     report = EmbeddingReport()
 
     def reported() -> Iterator[WordOccurrence]:
