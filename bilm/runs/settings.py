@@ -257,14 +257,11 @@ def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
         if missing := [f"`{name}`" for name in needed if name not in arguments]:
             raise ArgumentError(f"give {' and '.join(missing)}, or the `corpus` of `bilm prepare`")
         return dict(arguments)
-    from bilm.text.prepare import CorpusFiles
+    from bilm.text.prepare import corpus_arguments
 
-    files = CorpusFiles.of(arguments["corpus"])
-    own: dict[str, Any] = {"train_prefix": (files.train_prefix,), "steps": files.steps}
-    if files.heldout_prefix is not None:
-        own["heldout_prefix"] = (files.heldout_prefix,)
-    if kind == "train" or arguments.get("remap_vocab"):
-        own["vocab_file"] = files.vocab_file
+    own = corpus_arguments(arguments["corpus"])
+    if kind == "restart" and not arguments.get("remap_vocab"):
+        del own["vocab_file"]
     for name in arguments.keys() & own.keys():
         if arguments[name] != own.get(name):  # what repeats a call may name both
             raise ArgumentError(f"`corpus` does not go with `{name}`")

@@ -187,7 +187,7 @@ def restart(
     from bilm.backend import keras_backend  # noqa: F401 - before TensorFlow
     from bilm.run_directory.directory import RunModel
     from bilm.runs.prepare import run
-    from bilm.text.prepare import CorpusFiles
+    from bilm.text.prepare import corpus_arguments
 
     is_resumed = checkpoint is not None and request.in_place and request.settings.resume
     if is_resumed and RunModel.interrupted(request.path, "restart", in_place=True):
@@ -202,7 +202,7 @@ def restart(
     new, n_predicted = _changed_options(source, request), source.n_predicted
     has_no_words = n_predicted is None and new.char_cnn is not None
     if corpus is not None and has_no_words:
-        request.arguments.setdefault("vocab_file", CorpusFiles.of(corpus).vocab_file)
+        request.arguments.setdefault("vocab_file", corpus_arguments(corpus)["vocab_file"])
     if remap_vocab and has_no_words:
         raise ArgumentError(
             f"`remap_vocab`: {source.source} has no softmax to carry over; leave it out, and a new softmax "

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bilm.errors import ArgumentError, DataError, checked
 from bilm.io import PathLike, as_patterns, atomic, background, in_groups, outputs, shards
@@ -402,40 +402,29 @@ class _Corpus:
         (self._directory / TEXT_FILE).write_bytes(steps.encode(errors="backslashreplace"))  # names of files
 
 
-class CorpusFiles(NamedTuple):
-    """Files of a corpus.
+def corpus_arguments(directory: PathLike) -> dict[str, Any]:
+    """Return the arguments of `bilm.train` that a corpus stands for, and its ``text.json`` as ``steps``.
 
-    Attributes:
-        train_prefix: directory of the text to train on.
-        heldout_prefix: heldout text; None for an empty one.
-        vocab_file: vocabulary.
-        steps: ``text.json``.
+    An empty heldout text is left out.
+
+    Raises:
+        ArgumentError: the directory is not a corpus that `prepare` wrote.
     """
-
-    train_prefix: str
-    heldout_prefix: str | None
-    vocab_file: str
-    steps: Path
-
-    @classmethod
-    def of(cls, directory: PathLike) -> "CorpusFiles":
-        """Return the files of a corpus.
-
-        Raises:
-            ArgumentError: the directory is not a corpus that `prepare` wrote.
-        """
-        train, heldout, vocabulary, steps = (
-            Path(directory, name) for name in (TRAIN_DIRECTORY, HELDOUT, VOCABULARY, TEXT_FILE)
-        )
-        if not train.exists() and (run := own_output(directory)):
-            raise ArgumentError(f"{directory} is not a corpus of bilm prepare, but {run}")
-        for path in (steps, train, heldout, vocabulary):
-            if not path.exists():
-                problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
-                raise ArgumentError(
-                    f"{directory} is not a corpus: {problem}; `bilm prepare TEXTS --out CORPUS` makes one"
-                )
-        return cls(str(train), str(heldout) if heldout.stat().st_size else None, str(vocabulary), steps)
+    train, heldout, vocabulary, steps = (
+        Path(directory, name) for name in (TRAIN_DIRECTORY, HELDOUT, VOCABULARY, TEXT_FILE)
+    )
+    if not train.exists() and (run := own_output(directory)):
+        raise ArgumentError(f"{directory} is not a corpus of bilm prepare, but {run}")
+    for path in (steps, train, heldout, vocabulary):
+        if not path.exists():
+            problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
+            raise ArgumentError(
+                f"{directory} is not a corpus: {problem}; `bilm prepare TEXTS --out CORPUS` makes one"
+            )
+    texts = {"train_prefix": (str(train),)}
+    if heldout.stat().st_size:
+        texts["heldout_prefix"] = (str(heldout),)
+    return {**texts, "vocab_file": str(vocabulary), "steps": steps}
 
 
 _MADE_BY = "bilm prepare"
