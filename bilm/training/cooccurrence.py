@@ -50,7 +50,15 @@ def word_vectors(text: Text, dim: int, seed: int) -> np.ndarray:
     context_of[frequent] = np.arange(len(frequent))
     every = math.ceil(text.counts.n_tokens / _MOST_TOKENS)
     n_columns = 2 * _WINDOW * len(frequent)
-    pairs, counts = _count_pairs(text.sentences(every=every), vocabulary, context_of, len(frequent))
+    # Pairs as `_pairs_of` numbers them, in ascending order, and their counts.
+    pairs, counts, new = np.zeros((3, 0), np.int64)
+    for block in text.sentences(every=every):
+        found = _pairs_of(block.packed(vocabulary), vocabulary, context_of, len(frequent))
+        new = np.concatenate([new, *found])
+        if len(new) >= _PAIRS_AT_ONCE:
+            pairs, counts = _add(pairs, counts, new)
+            new = new[:0]
+    pairs, counts = _add(pairs, counts, new)
     rows, columns = np.divmod(pairs, n_columns)
     information = _pointwise_mutual_information(rows, columns, counts)
     is_positive = information > 0
@@ -63,35 +71,22 @@ def word_vectors(text: Text, dim: int, seed: int) -> np.ndarray:
     return np.pad(vectors, [(0, 0), (0, dim - vectors.shape[1])])
 
 
-def _count_pairs(
-    blocks: Iterable[Sentences], vocabulary: Vocabulary, context_of: np.ndarray, n_contexts: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the pairs of a word and a word near it in its sentence, sentence marks included.
+def _pairs_of(
+    block: Sentences, vocabulary: Vocabulary, context_of: np.ndarray, n_contexts: int
+) -> Iterable[np.ndarray]:
+    """Yield the pairs of a word and a word near it in its sentence, sentence marks included, for each place.
+
+    A place is a distance to the left or right.
 
     Args:
-        blocks: the sentences.
+        block: consecutive sentences.
         vocabulary: their vocabulary.
         context_of: int64 (words,), number of a word as a context, or -1.
         n_contexts: number of contexts.
 
-    Returns:
-        Pairs as ``(word * places + place) * n_contexts + context`` in ascending order, and their counts; a
-        place is a distance to the left or right. Both int64 (pairs,).
+    Yields:
+        ``(word * places + place) * n_contexts + context``, int64 (pairs,).
     """
-    pairs, counts, new = np.zeros((3, 0), np.int64)
-    for block in blocks:
-        found = _pairs_of(block.packed(vocabulary), vocabulary, context_of, n_contexts)
-        new = np.concatenate([new, *found])
-        if len(new) >= _PAIRS_AT_ONCE:
-            pairs, counts = _add(pairs, counts, new)
-            new = new[:0]
-    return _add(pairs, counts, new)
-
-
-def _pairs_of(
-    block: Sentences, vocabulary: Vocabulary, context_of: np.ndarray, n_contexts: int
-) -> Iterable[np.ndarray]:
-    """Yield the pairs of consecutive sentences, see `_count_pairs`, for each place."""
     ids = np.insert(block.ids.astype(np.int64), block.starts, vocabulary.bos)
     if block.oov:
         ids[ids >= vocabulary.size] = vocabulary.unk
