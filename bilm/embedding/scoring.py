@@ -164,7 +164,8 @@ class Scorer:
         """
         numbers, values = zip(*parts, strict=True)
         ordered = np.concatenate(values, axis=1)[:, np.argsort(np.concatenate(numbers))]
-        ordered[1:] = ordered[1:, _reversed(text)]
+        in_reverse = np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))
+        ordered[1:] = ordered[1:, in_reverse]
         return ordered
 
     def evaluate(
@@ -287,8 +288,3 @@ class Scorer:
     def _full_losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         losses = [self.model.softmax.full_losses(outputs[k], targets[k]) for k in range(targets.shape[0])]
         return tf.stack(losses)
-
-
-def _reversed(text: Sentences) -> np.ndarray:
-    """Return the indices that reverse each sentence in the ids of a text."""
-    return np.repeat(text.starts + text.ends - 1, text.lengths) - np.arange(len(text.ids))

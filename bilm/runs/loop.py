@@ -115,7 +115,7 @@ class Training:
         state, trainer, worker, report = self.state, self.trainer, self.trainer.workers.worker, None
         validation = Validation(self, ending)
         try:
-            validation.at_start()
+            validation.validate()
             checkpoints.after_step(None)
             batches = self._batches(state.positions[worker.index] if state.positions else None)
             steps = training_steps(trainer, batches, state.plan.n_steps, state.first_step, state.n_done)
@@ -293,12 +293,6 @@ class Validation:
         self._training, self._ending = training, ending
         self._n_windows = 0
 
-    def at_start(self) -> None:
-        """Score the text if the interrupted call was stopped before it had."""
-        heldout = self._training.heldout
-        if heldout is not None and self._training.state.must_evaluate:
-            self._validate(heldout)
-
     def after_step(self, report: StepReport) -> None:
         """Score the text if a validation is due.
 
@@ -309,11 +303,13 @@ class Validation:
         state, is_last = self._training.state, report.n_done == report.n_steps
         if self._training.heldout is not None:
             state.must_evaluate = is_last or report.n_done % state.plan.n_steps_to_validation == 0
-            self.at_start()
+            self.validate()
 
-    def _validate(self, heldout: corpus.Text) -> None:
-        """Score the texts and record the result, unless stopped."""
+    def validate(self) -> None:
+        """Score the texts if they must be, also after an interrupted call, and record the result."""
         training, state, started = self._training, self._training.state, time.monotonic()
+        if (heldout := training.heldout) is None or not state.must_evaluate:
+            return
         try:
             scored = self._score(heldout.sentences(), heldout.counts.n_tokens)
             train_slice = self._score(self._train_slice, sum(len(part.ids) for part in self._train_slice))
@@ -387,7 +383,7 @@ class Checkpoints:
         """Save if a checkpoint is due, the validation was the best so far, or the call ends.
 
         Args:
-            report: report of the step; None before the first one, see `Validation.at_start`.
+            report: report of the step; None before the first one, see `Validation.validate`.
 
         Raises:
             CheckpointError: the checkpoint cannot be written.

@@ -54,8 +54,7 @@ class Reporter:
         parts = [f"forward {record.forward_perplexity:.4f}"]
         if record.backward_perplexity is not None:
             parts.append(f"backward {record.backward_perplexity:.4f}")
-        if record.known_perplexity is not None:
-            parts.append(f"known words {record.known_perplexity:.4f}")
+        parts.append(f"known words {record.known_perplexity:.4f}")
         self.say(
             f"step {record.step}  epoch {record.epoch:.2f}  heldout perplexity {record.perplexity:.4f} "
             f"({', '.join(parts)}), training slice {record.train_perplexity:.4f}"
