@@ -19,7 +19,6 @@ Other packages import Keras from this module only; the modules of this package i
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -33,28 +32,21 @@ _CHOICES = "tensorflow, torch or jax"
 _WANTED = "set the environment variable KERAS_BACKEND to {} before Keras is imported"
 
 
-@contextlib.contextmanager
-def _settings_of_import() -> Iterator[None]:
-    """Set what TensorFlow reads as it is imported, and hold back output that no setting silences."""
-    added = {name: value for name, value in read_at_import().items() if name not in os.environ}
-    os.environ.update(added)
-    is_quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "3"
-    try:
-        with held_back(shows_on_error=True) if is_quiet else contextlib.nullcontext():
-            yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
+# What TensorFlow reads as it is imported, alone; output that no setting silences is held back.
+_ADDED = {name: value for name, value in read_at_import().items() if name not in os.environ}
+os.environ.update(_ADDED)
+_IS_QUIET = os.environ["TF_CPP_MIN_LOG_LEVEL"] >= "3"
 try:
-    with _settings_of_import():
+    with held_back(shows_on_error=True) if _IS_QUIET else contextlib.nullcontext():
         import keras
 except (ImportError, MemoryError, ValueError) as error:
     # Keras imports the backend that the user has set, which may not be installed.
     is_choice = isinstance(error, (ModuleNotFoundError, ValueError))
     remedy = _WANTED.format(_CHOICES) if is_choice else "is memory limited (ulimit -v)?"
     raise BackendError(f"Keras cannot be imported ({reason(error)}); {remedy}") from error
+finally:
+    for _name in _ADDED:
+        del os.environ[_name]
 BACKEND: str = keras.config.backend()
 """The backend's name, a key of `bilm.backend.settings.LIBRARIES`."""
 
