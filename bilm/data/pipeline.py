@@ -81,12 +81,9 @@ class Rows:
         while n_tokens > 0 and (block := next(self._blocks, None)) is not None:
             blocks.append(block)
             n_tokens -= int(block.sentences.lengths.sum())
-        if blocks:
-            self._append(blocks)
-        return bool(blocks)
-
-    def _append(self, blocks: list[stream.Block]) -> None:
-        """Drop finished sentences and add the sentences of blocks."""
+        if not blocks:
+            return False
+        # Drop finished sentences and add those of the blocks.
         n_rows, following = len(self._current), self._following
         waiting = np.arange(following, len(self._sentences))
         kept = self._sentences.select(np.concatenate([self._current, waiting])).packed(self._vocab)
@@ -102,6 +99,7 @@ class Rows:
         self._current, self._following = np.arange(n_rows), n_rows
         fetched = [block.sentences for block in blocks]
         self._set_sentences(stream.join_sentences([kept, *fetched], self._vocab))
+        return True
 
     def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
         """Let every row read `n_steps` tokens; return None if the stream ends before."""
