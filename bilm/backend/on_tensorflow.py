@@ -223,21 +223,17 @@ def encode_in_parts(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
     n_parts = tf.maximum(1, (n_words + settings.WORDS_AT_ONCE - 1) // settings.WORDS_AT_ONCE)
 
     def part(i: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        part_rows = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
-        return i + 1, vectors.write(i, _encode_part(encoder, part_rows))
+        own = rows[i * settings.WORDS_AT_ONCE : (i + 1) * settings.WORDS_AT_ONCE]
+        widths, bucket = encoder.options.bucket_widths, encoder.buckets_of(own)
+        parts = zip(tf.dynamic_partition(own, bucket, len(widths)), widths, strict=True)
+        places = tf.concat(tf.dynamic_partition(tf.range(tf.shape(own)[0]), bucket, len(widths)), axis=0)
+        encoded = encoder(tuple(tf.ensure_shape(part[:, :width], [None, width]) for part, width in parts))
+        return i + 1, vectors.write(i, tf.gather(encoded, tf.math.invert_permutation(places)))
 
     dim = encoder.output_dim
     vectors = tf.TensorArray(tf.float32, n_parts, infer_shape=False, element_shape=[None, dim])
     _, vectors = tf.while_loop(lambda i, _: i < n_parts, part, (tf.constant(0), vectors))
     return tf.ensure_shape(vectors.concat(), [None, dim])
-
-
-def _encode_part(encoder: Any, rows: tf.Tensor) -> tf.Tensor:  # noqa: ANN401
-    widths, bucket = encoder.options.bucket_widths, encoder.buckets_of(rows)
-    parts = zip(tf.dynamic_partition(rows, bucket, len(widths)), widths, strict=True)
-    places = tf.concat(tf.dynamic_partition(tf.range(tf.shape(rows)[0]), bucket, len(widths)), axis=0)
-    vectors = encoder(tuple(tf.ensure_shape(part[:, :width], [None, width]) for part, width in parts))
-    return tf.gather(vectors, tf.math.invert_permutation(places))
 
 
 def trackable(variables: Sequence[keras.Variable]) -> tf.Module:

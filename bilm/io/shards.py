@@ -112,20 +112,19 @@ def same_shards(before: Sequence[Shard], files: Sequence[Path]) -> tuple[Shard, 
         raise DataError(f"{len(before):,} files before, {len(files):,} now")
     now = []
     for shard, path in zip(before, files, strict=True):
+        moved = replace(shard, path=os.path.abspath(path))
         with messages.os_errors_as(DataError, name_of(path)):
             stat = path.stat()
-        here = replace(shard, path=os.path.abspath(path), size=stat.st_size, modified=stat.st_mtime_ns)
-        now.append(shard if here == shard else read_shard(path))
-    for old, new in zip(before, now, strict=True):
-        replace(old, path=new.path).require(new.size, new.checksum)
+        here = replace(moved, size=stat.st_size, modified=stat.st_mtime_ns)
+        now.append(shard if here == shard else read_shard(moved))
     return tuple(now)
 
 
-def read_shard(path: Path) -> Shard:
+def read_shard(path: PathLike) -> Shard:
     """Read a file to compute its size and checksum.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or is not the same as a `Shard`.
     """
     shards: list[Shard] = []
     with messages.os_errors_as(DataError, name_of(path)), ShardFile(path, shards.append) as file:
