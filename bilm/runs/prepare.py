@@ -224,6 +224,8 @@ def _plan(
             f"{n_given / n_tokens:,.2f} times; leave n_train_tokens out to count the text"
         )
     n_steps, steps_per_epoch, n_passes = plan.count_steps(options, n_tokens, n_replicas, settings.max_steps)
+    is_kept = begun is not None and request.recipe in (None, recipes.AUTO, begun.options.recipe)
+    has_ended = isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards)
     options, reason = recipes.complete(
         options,
         settings.values,
@@ -231,12 +233,8 @@ def _plan(
         n_passes=n_passes,
         n_steps=n_steps,
         recipe=request.recipe,
-        begun=begun.options
-        if begun and request.recipe in (None, recipes.AUTO, begun.options.recipe)
-        else None,
-        has_ended=None
-        if source is None
-        else isinstance(source, directory.RunModel) and source.has_ended_on(text.counts.shards),
+        begun=begun.options if begun and is_kept else None,
+        has_ended=None if source is None else has_ended,
     )
     if reason:
         reporter.say(reason)
