@@ -16,7 +16,7 @@ from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, OptionsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.options.parameters import Context
-from bilm.run_directory.model_source import open_model
+from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 
 _TOKENS = 1 << 12  # read together
@@ -104,7 +104,7 @@ class WordPredictor(Scorer):
         Raises:
             BilmError: the model does not exist, has no softmax or no vocabulary, or cannot be read.
         """
-        return cls.from_stored(open_model(model, checkpoint), vocab_file)
+        return cls.from_stored(ModelArguments(model, checkpoint=checkpoint).open(), vocab_file)
 
     @checked
     def predict(

@@ -7,7 +7,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, checked, require_paths
+from bilm.errors import ArgumentError, BilmError, require_paths
 from bilm.io import PathLike
 from bilm.run_directory.files import is_run
 from bilm.weights.distribution import ModelFile, StoredModel, find_distribution, find_weights
@@ -18,11 +18,12 @@ class ModelArguments:
     """Arguments of a call or command that name a model to read.
 
     Attributes:
-        model: path of a model in any form, see `open_model`.
+        model: path of a model: a run directory; a folder or archive of options and weights, as on
+            vectors.nlpl.eu; or one of these two files, with the other beside it.
         save_dir: run directory.
         options_file: options of dumped weights.
         weight_file: dumped weights.
-        checkpoint: checkpoint of a run; None for the newest.
+        checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
 
     Raises:
         ArgumentError: one that is a path is something else.
@@ -50,47 +51,28 @@ class ModelArguments:
         """Open the model.
 
         Raises:
-            ArgumentError: the arguments name no model, or several.
-            BilmError: as `open_model`.
+            ArgumentError: the arguments name no model, or several; or `checkpoint` is set, but the model is
+                not a run.
+            BilmError: there is no model, or it is damaged, or it belongs to another program.
         """
         n_missing = [self.model, self.save_dir, self.options_file or self.weight_file].count(None)
-        if n_missing == 2:
-            if self.save_dir is not None:
-                return _open_run(Path(self.save_dir), self.checkpoint)
-            given = [path for path in (self.model, self.options_file, self.weight_file) if path is not None]
-            if len(given) == 1:  # of options and weights, the others are beside them
-                return open_model(given[0], self.checkpoint)
-            if self.checkpoint is None:
-                options, weights = ModelFile(Path(given[0])), find_weights(given[1])
-                return StoredModel(weights.path, weights, options)
         if n_missing == 3:
             raise ArgumentError("`model` is missing: a run directory, or a model's weights")
-        raise ArgumentError("give one `model`; `checkpoint` is for a run, `options_file` for a `weight_file`")
+        both = self.options_file is not None and self.weight_file is not None
+        if n_missing < 2 or (both and self.checkpoint is not None):
+            raise ArgumentError(
+                "give one `model`; `checkpoint` is for a run, `options_file` for a `weight_file`"
+            )
+        if self.options_file is not None and self.weight_file is not None:
+            options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)
+            return StoredModel(weights.path, weights, options)
+        # Of options and weights, the others are beside them.
+        path = Path(self.save_dir or self.model or self.options_file or self.weight_file or "")
+        if self.save_dir is not None or is_run(path):
+            from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
 
-
-@checked
-def open_model(model: PathLike, checkpoint: str | int | None = None) -> StoredModel:
-    """Open a model.
-
-    Args:
-        model: run directory; folder or archive of options and weights, as on vectors.nlpl.eu; or one
-            of these two files, with the other beside it.
-        checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
-
-    Raises:
-        ArgumentError: `checkpoint` is set, but the model is not a run.
-        BilmError: there is no model, or it is damaged, or it belongs to another program.
-    """
-    path = Path(model)
-    if is_run(path):
-        return _open_run(path, checkpoint)
-    found = find_distribution(path)
-    if checkpoint is not None:
-        raise ArgumentError(f"`checkpoint` is for a run, and {path} is not a run directory")
-    return found
-
-
-def _open_run(path: Path, checkpoint: str | int | None) -> StoredModel:
-    from bilm.run_directory.directory import RunModel  # TensorFlow reads checkpoints
-
-    return RunModel(path, checkpoint)
+            return RunModel(path, self.checkpoint)
+        found = find_distribution(path)
+        if self.checkpoint is not None:
+            raise ArgumentError(f"`checkpoint` is for a run, and {path} is not a run directory")
+        return found

@@ -8,7 +8,7 @@ import pytest
 import bilm
 from bilm.errors import ArgumentError, BilmError
 from bilm.run_directory.directory import RunModel
-from bilm.run_directory.model_source import ModelArguments, open_model
+from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.distribution import StoredModel
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
 from tests.helpers import FILES, GOLDEN, HELDOUT, VOCAB, write_json
@@ -16,18 +16,18 @@ from tests.helpers import FILES, GOLDEN, HELDOUT, VOCAB, write_json
 
 def refused(path):
     with pytest.raises(BilmError) as caught:
-        open_model(path).arrays()
+        ModelArguments(path).open().arrays()
     assert str(caught.value).startswith(str(path))
     return str(caught.value).removeprefix(str(path))
 
 
 def test_run_with_dumped_weights_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
-    assert isinstance(open_model(run), RunModel)
+    assert isinstance(ModelArguments(run).open(), RunModel)
     (run / "weights.hdf5").write_bytes(WEIGHTS.read_bytes())
     (run / "weights.options.json").write_bytes(OPTIONS.read_bytes())
-    assert isinstance(open_model(run), RunModel)
-    found = open_model(run / "weights.hdf5")
+    assert isinstance(ModelArguments(run).open(), RunModel)
+    found = ModelArguments(run / "weights.hdf5").open()
     assert type(found) is StoredModel and found.options_file.path.name == "weights.options.json"
 
 
@@ -40,7 +40,7 @@ def test_inference_options_make_no_run(tmp_path):
 def test_training_options_beside_weights_make_no_run(tmp_path):
     trained = (GOLDEN / "char" / "final" / "options.json").read_bytes()
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
-    assert type(open_model(folder)) is StoredModel
+    assert type(ModelArguments(folder).open()) is StoredModel
     (folder / "model.hdf5").unlink()
     assert refused(folder).startswith(": not a model: no file of weights among")
     (folder / "bilm-run.json").write_text("{}")
@@ -70,7 +70,7 @@ def test_ambiguous_arguments_are_refused(arguments):
 
 def test_one_of_two_files_finds_the_other_beside_it():
     for arguments in ({"options_file": FILES[0]}, {"weight_file": FILES[1]}):
-        assert ModelArguments(**arguments).open().source == open_model(FILES[1]).source
+        assert ModelArguments(**arguments).open().source == ModelArguments(FILES[1]).open().source
 
 
 # --- options that were cut --------------------------------------------------------------------------------

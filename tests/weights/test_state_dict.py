@@ -10,7 +10,7 @@ import pytest
 
 import bilm
 from bilm.errors import BilmError, WeightsError
-from bilm.run_directory.model_source import open_model
+from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.distribution import find_distribution, find_weights
 from bilm.weights.hdf5_file import read_hdf5
 from tests.allennlp import ARRAYS, NAMES, START, saved, state_dict, write_tar
@@ -57,8 +57,8 @@ def test_archive_and_folder_are_models(model_tar, tmp_path):
     files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes()}
     whole = write_tar(tmp_path / "whole.tar.gz", files), write_folder(tmp_path / "unpacked", files)
     for path in (folder, folder / "best.th", folder / "model.tgz", tar, *whole):
-        assert_is_the_model(open_model(path).arrays())
-    assert str(open_model(tar).weight_file) == f"{tar}/in/w.hdf5"
+        assert_is_the_model(ModelArguments(path).open().arrays())
+    assert str(ModelArguments(tar).open().weight_file) == f"{tar}/in/w.hdf5"
     dump = bilm.dump_weights(model=folder, outfile=tmp_path / "dump.hdf5")
     assert_is_the_model(read_hdf5(dump.weight_file, NAMES))
     assert "weights" in run("info", folder / "best.th")
@@ -140,7 +140,7 @@ def test_missing_options_are_named(model_tar, tmp_path):
         with pytest.raises(
             WeightsError, match="an AllenNLP model without the biLM's options; put the file that"
         ):
-            open_model(path)
+            ModelArguments(path).open()
 
 
 @pytest.mark.parametrize(
