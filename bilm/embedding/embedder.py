@@ -69,28 +69,6 @@ class EmbeddedSentence(NamedTuple):
     vectors: np.ndarray
 
 
-def _load(
-    source: StoredModel, vocab_file: str | Path | None, settings: EmbedderSettings
-) -> list[PackedModel]:
-    """Load a model onto its devices."""
-    vocabulary = rows = None
-    reads_words, with_softmax = source.options.char_cnn is None, settings.with_softmax
-    n_predicted = source.predicting_options().n_tokens_vocab if with_softmax else None
-    if reads_words or with_softmax:
-        vocabulary = source.own_vocabulary(vocab_file, n_predicted, with_characters=False)
-    elif vocab_file is not None:
-        raise OptionsError("`vocab_file`: the model reads characters and needs no vocabulary; leave it out")
-    arrays, models, precision = source.arrays(), [], settings.precision or Precision.FLOAT32
-    if with_softmax and vocabulary is not None:
-        kernel = arrays["softmax/W" if "softmax/W" in arrays else "encoder/embedding"]
-        rows = SoftmaxRows(vocabulary, kernel)
-    for device in settings.devices:
-        with on_device(device):
-            encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
-        models.append(PackedModel(encoder, vocabulary if reads_words else None, device, settings, rows))
-    return models
-
-
 class ElmoEmbedder(ChunkEmbedder):
     """Embedder of sentences with a pretrained biLM, like AllenNLP 0.9's class of this name.
 
@@ -152,7 +130,24 @@ class ElmoEmbedder(ChunkEmbedder):
         if not isinstance(model, ModelArguments | StoredModel):
             model = ModelArguments(model, options_file=options_file, weight_file=weight_file)
         source = model.open() if isinstance(model, ModelArguments) else model
-        super().__init__(_load(source, vocab_file, checked), checked.batch_size)
+        vocabulary = rows = None
+        reads_words, with_softmax = source.options.char_cnn is None, checked.with_softmax
+        n_predicted = source.predicting_options().n_tokens_vocab if with_softmax else None
+        if reads_words or with_softmax:
+            vocabulary = source.own_vocabulary(vocab_file, n_predicted, with_characters=False)
+        elif vocab_file is not None:
+            raise OptionsError(
+                "`vocab_file`: the model reads characters and needs no vocabulary; leave it out"
+            )
+        arrays, models, precision = source.arrays(), [], checked.precision or Precision.FLOAT32
+        if with_softmax and vocabulary is not None:
+            kernel = arrays["softmax/W" if "softmax/W" in arrays else "encoder/embedding"]
+            rows = SoftmaxRows(vocabulary, kernel)
+        for device in checked.devices:
+            with on_device(device):
+                encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
+            models.append(PackedModel(encoder, vocabulary if reads_words else None, device, checked, rows))
+        super().__init__(models, checked.batch_size)
         self.steps = source.steps
 
     @classmethod

@@ -35,7 +35,13 @@ class ModelText:
 
     def __init__(self, stored: StoredModel, raw: bool = False, vocabulary: Vocabulary | None = None) -> None:
         self.pipeline = stored.steps.require() if raw else None
-        self._vocabulary = vocabulary or _stored_vocabulary(stored)
+        self._vocabulary = vocabulary
+        if vocabulary is None and (file := stored.vocabulary_file) is not None:
+            with suppress(BilmError):  # one that cannot be read is not needed
+                content = file.content(VocabularyError)
+                known = Vocabulary.from_words(vocabulary_file.vocabulary_words(content, str(file), False))
+                known.unicode_form = stored.options.unicode_form
+                self._vocabulary = known
         self._in_form = normaliser(stored.options.unicode_form)
         self._has_steps = stored.steps.content is not None
         self.n_words = self.n_unknown = self._n_marks = 0
@@ -95,15 +101,3 @@ class ModelText:
             _LOG.warning("text: %s%s", vocabulary_file.describe_unknown(self.n_unknown / self.n_words), hint)
         if self._n_marks:
             _LOG.warning("text: %s", vocabulary_file.describe_marks(self._n_marks))
-
-
-def _stored_vocabulary(stored: StoredModel) -> Vocabulary | None:
-    """Return the vocabulary stored with a model, to count with; None without one that can be read."""
-    file = stored.vocabulary_file
-    with suppress(BilmError):
-        if file is not None:
-            words = vocabulary_file.vocabulary_words(file.content(VocabularyError), str(file), validate=False)
-            vocabulary = Vocabulary.from_words(words)
-            vocabulary.unicode_form = stored.options.unicode_form
-            return vocabulary
-    return None
