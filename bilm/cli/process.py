@@ -90,7 +90,7 @@ class StopRequests:
 
     Args:
         saves: whether the command can save its state. SIGUSR1 then stops it too, and after `save_first` no
-            signal raises: the command calls this object after every step.
+            signal raises: the command looks at `received` after every step.
 
     Attributes:
         received: first signal, or None.
@@ -101,10 +101,6 @@ class StopRequests:
         self._signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *([signal.SIGUSR1] if saves else [])]
         self._handlers: dict[int, Any] = {}
         self._saves_first = False
-
-    def __call__(self) -> bool:
-        """Tell whether a stop was requested."""
-        return self.received is not None
 
     @property
     def reason(self) -> str | None:

@@ -112,7 +112,15 @@ class CharCNN(NetworkLayer):
         pooled = ops.concatenate([self._pool(rows, kernel) for rows in buckets], axis=0)
         activation = ops.relu if self.options.activation is Activation.RELU else ops.tanh
         biases = ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
-        return self._combine(activation(ops.cast(pooled, biases.dtype) + biases))
+        words = activation(ops.cast(pooled, biases.dtype) + biases)
+        for carry, carry_bias, transform, transform_bias in self.highways:
+            gate = ops.sigmoid(self._product(words, carry) + carry_bias)
+            transformed = ops.relu(self._product(words, transform) + transform_bias)
+            words = gate * transformed + (1.0 - gate) * words
+        if self.projection is not None:
+            projection, bias = self.projection
+            words = self._product(words, projection) + bias
+        return words
 
     def _pool(self, rows: Tensor, kernel: Tensor) -> Tensor:
         """Convolve and take the maxima: (words, columns) -> (words, n_filters)."""
@@ -150,17 +158,6 @@ class CharCNN(NetworkLayer):
         ]
         kernel = ops.reshape(ops.concatenate(wide, axis=-1), (-1, options.n_filters))
         return ops.cast(kernel, self.product_dtype)
-
-    def _combine(self, words: Tensor) -> Tensor:
-        """Apply the highways and the projection: (words, n_filters) -> (words, output_dim)."""
-        for carry, carry_bias, transform, transform_bias in self.highways:
-            gate = keras.ops.sigmoid(self._product(words, carry) + carry_bias)
-            transformed = keras.ops.relu(self._product(words, transform) + transform_bias)
-            words = gate * transformed + (1.0 - gate) * words
-        if self.projection is not None:
-            kernel, bias = self.projection
-            words = self._product(words, kernel) + bias
-        return words
 
     def _product(self, words: Tensor, kernel: keras.Variable) -> Tensor:
         cast = keras.ops.cast

@@ -113,7 +113,7 @@ def run(
         if interrupted is not None:
             state = _restored(trainer, interrupted, planned, reporter)
         else:
-            state = RunState(planned, _load(trainer, source, vocabulary, old_vocabulary, text, reporter))
+            state = RunState(planned, _load(trainer, source, old_vocabulary, text, reporter))
             if request.in_place:
                 state.log_bytes = json_objects.whole_lines(request.path / METRICS_FILE)
                 if isinstance(source, directory.RunModel):
@@ -308,7 +308,6 @@ def _restored(
 def _load(
     trainer: Trainer,
     source: distribution.StoredModel | None,
-    vocabulary: Vocabulary,
     old_vocabulary: Vocabulary | None,
     text: Text,
     reporter: Reporter,
@@ -317,7 +316,7 @@ def _load(
 
     A new softmax starts from the text as `softmax_bias_init` and `softmax_row_init` say.
     """
-    model, options, old = trainer.model, trainer.options, old_vocabulary or vocabulary
+    model, options, old = trainer.model, trainer.options, old_vocabulary or text.vocabulary
     has_softmax = source is not None and source.n_predicted == old.size
     if not has_softmax and options.softmax_bias_init is SoftmaxBiasInit.UNIGRAM:
         model.start_softmax_biases(text.counts.word_counts)
@@ -330,7 +329,7 @@ def _load(
         return 0
     remapping = None
     if old_vocabulary is not None:
-        remapping = transfer.Remapping(old.words, vocabulary.words, text.counts.word_counts)
+        remapping = transfer.Remapping(old.words, text.vocabulary.words, text.counts.word_counts)
         reporter.say(
             f"vocabulary: {remapping.n_kept:,} words kept, {remapping.n_new:,} new, "
             f"{remapping.n_dropped:,} dropped"

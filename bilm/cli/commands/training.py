@@ -55,7 +55,7 @@ class PrintingReporter(reporter.ProgressReporter):
 
     def should_stop(self) -> bool:
         """Tell whether a signal was received; the first time, print which."""
-        if self._stop is None or not self._stop():
+        if self._stop is None or self._stop.received is None:
             return False
         if not self._is_stopping:
             self._is_stopping = True
