@@ -432,8 +432,7 @@ class RunModel(distribution.StoredModel):
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
-        if (trained := state.recorded(self.checkpoint)) is None:
-            return False
+        trained = state.recorded(self.checkpoint) or JsonObject("", {})
         settings = trained.section("settings")
         if trained.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
             return False
@@ -441,8 +440,7 @@ class RunModel(distribution.StoredModel):
 
     def best_on(self, heldout: Collection[Shard] | None) -> state.Best | None:
         """Return the best validation of the run on the heldout text of these files, or on any; or None."""
-        if (trained := state.recorded(self.checkpoint)) is None:
-            return None
+        trained = state.recorded(self.checkpoint) or JsonObject("", {})
         before = trained.section("settings").section("heldout_prefix")
         if heldout is not None and not _are_of(before, heldout):
             return None

@@ -353,11 +353,11 @@ def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
 
 
 @checked
-def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocabulary:
+def load_vocabulary(path: PathLike | list[str], max_word_length: int | None = None) -> Vocabulary:
     """Read a vocabulary file; warns of blank lines and repeated words, see `Vocabulary`.
 
     Args:
-        path: the file.
+        path: the file, or its words as for `Vocabulary`.
         max_word_length: characters of a row for a character-level model; None for a word-level model.
 
     Raises:
@@ -366,20 +366,3 @@ def load_vocabulary(path: PathLike, max_word_length: int | None = None) -> Vocab
     if max_word_length is None:
         return Vocabulary(path, validate_file=True)
     return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)
-
-
-def parse_vocabulary(data: bytes, name: str, max_word_length: int | None = None) -> Vocabulary:
-    """Make a vocabulary from the content of a file, as `load_vocabulary`.
-
-    Args:
-        data: content of the file, compressed or not.
-        name: name of the file in errors.
-        max_word_length: as for `load_vocabulary`.
-
-    Raises:
-        VocabularyError: as `load_vocabulary`.
-    """
-    words = vocabulary_words(data, name, validate=True)
-    if max_word_length is None:
-        return Vocabulary.from_words(words)
-    return UnicodeCharsVocabulary.from_words(words, max_word_length)

@@ -21,7 +21,8 @@ from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.text.pipeline import ModelSteps
-from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary, parse_vocabulary
+from bilm.vocabulary.vocabulary import Vocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary_file import vocabulary_words
 from bilm.weights import arrays, hdf5_file
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.state_dict import is_state_dict, state_dict_arrays
@@ -226,7 +227,8 @@ class StoredModel:
         """
         if (file := self.vocabulary_file) is None:
             return None
-        return parse_vocabulary(file.content(VocabularyError), str(file), max_word_length)
+        words = vocabulary_words(file.content(VocabularyError), str(file), validate=True)
+        return load_vocabulary(words, max_word_length)
 
     def require_vocabulary(
         self, file: PathLike | None, argument: str = "vocab_file", with_characters: bool = True
