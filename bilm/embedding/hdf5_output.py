@@ -7,7 +7,6 @@ it. An interrupted call can be resumed from its parts.
 import dataclasses
 import hashlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -335,7 +334,7 @@ class Part(NamedTuple):
 
 def _parts_directory(outfile: Path) -> Path:
     """Return the directory of the parts, beside the output or, if that is a symlink, beside its target."""
-    return Path(f"{os.path.realpath(outfile)}.parts")
+    return Path(f"{outfile.resolve()}.parts")
 
 
 def _part_files(outfile: Path) -> list[Path]:

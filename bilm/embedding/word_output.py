@@ -3,7 +3,6 @@
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -211,7 +210,7 @@ def embed_word2vec(
         if not vectors:
             raise DataError(f"there are no vectors to write: no word occurs {min_count} times")
         report.occurrences = Counter({word: report.occurrences[word] for word in vectors})
-        with Path(temporary).open("w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(f"{len(vectors)} {embedder.no_vectors(form).shape[-1]}\n")
             for word, vector in vectors.items():
                 file.write(" ".join([word, *(f"{number:.7g}" for number in vector.tolist())]) + "\n")

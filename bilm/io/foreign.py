@@ -3,7 +3,6 @@
 Files are recognised by their names, the names in their directory or archive, and their first bytes.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -86,7 +85,7 @@ def what_it_is(path: str | Path) -> str | None:
     path = Path(path)
     try:
         if path.is_dir():
-            return describe_names(os.listdir(path))
+            return describe_names(file.name for file in path.iterdir())
         if not path.is_file():  # a pipe can be read only once, and may block
             return None
         with path.open("rb") as file:

@@ -1,7 +1,6 @@
 """Export of a model's weights to files for embedding."""
 
 import re
-import shutil
 from pathlib import Path
 
 from bilm.errors import ArgumentError, DataError, WeightsError, checked
@@ -102,8 +101,8 @@ def dump_weights(
             write_hdf5(temporary / WEIGHTS_NAME, arrays, names, {temporary / OPTIONS_NAME: text})
             (temporary / VOCABULARY_NAME).write_bytes(vocabulary_files(vocabulary)[VOCABULARY_NAME])
             (temporary / CARD_NAME).write_bytes(card)
-            if (stored.path / ARGUMENTS_FILE).is_file():
-                shutil.copyfile(stored.path / ARGUMENTS_FILE, temporary / ARGUMENTS_FILE)
+            if (arguments := stored.path / ARGUMENTS_FILE).is_file():
+                (temporary / ARGUMENTS_FILE).write_bytes(arguments.read_bytes())
             if stored.steps.content is not None:
                 (temporary / TEXT_FILE).write_bytes(stored.steps.content)
     return DumpResult(

@@ -1,7 +1,6 @@
 """Progress reports and results of a call."""
 
 import enum
-import functools
 import logging
 import sys
 import time
@@ -152,7 +151,7 @@ class ProgressReporter(Reporter):
             left = clock((n_tokens - n_scored) / rate)
             done = f"scored {n_scored:,} of {n_tokens:,} tokens", f"{n_scored / n_tokens:.1%}"
             fields = [*done, f"{left} left", f"{rate:,.0f} tokens/s"]
-            self._line.show(fields, functools.partial(self.write, is_result=False))
+            self._line.show(fields, lambda line: self.write(line, is_result=False))
 
 
 class Outcome(enum.StrEnum):

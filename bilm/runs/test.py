@@ -1,6 +1,5 @@
 """Perplexity of a text under a model."""
 
-import functools
 import math
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -92,9 +91,8 @@ def test(
         n_tokens = text.counts.n_tokens
         resources.callback(reporter.end)
         reporter.scored(0, n_tokens)
-        on_tokens = functools.partial(reporter.scored, n_tokens=n_tokens)
-        parts = text.sentences(compat=compat is not None)
-        result = scorer.evaluate(parts, on_tokens, None if compat is None else n_rows)
+        parts, n_together = text.sentences(compat=compat is not None), None if compat is None else n_rows
+        result = scorer.evaluate(parts, lambda n_scored: reporter.scored(n_scored, n_tokens), n_together)
     return TestResult(
         **result.perplexities._asdict(),
         known_perplexity=result.known_perplexity,

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import heapq
 import json
-import os
 import random
 import re
 import sys
@@ -159,7 +158,7 @@ def prepare(
         (240, 0)
     """
     chosen = Settings.of(settings)
-    patterns = [os.fspath(pattern) for pattern in as_patterns(texts, "texts")]
+    patterns = [*as_patterns(texts, "texts")]
     shards.refuse_within(out, patterns)
     with (
         shards.input_files(patterns) as files,

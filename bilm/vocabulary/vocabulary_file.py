@@ -7,7 +7,6 @@ sampled softmax draws classes from a log-uniform distribution over ids.
 import enum
 import io
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -212,7 +211,7 @@ def check_vocabulary(
         DataError: from reading the sentences.
     """
     data = outputs.read_file(path, VocabularyError, or_pipe=True)
-    lines = _vocabulary_lines(data, os.fspath(path))
+    lines = _vocabulary_lines(data, str(path))
     findings = [*_check_marks(lines), *_check_rows(lines), *_check_words(lines, max_word_length)]
     return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
 

@@ -4,7 +4,6 @@ Arrays are float32 and keyed by bilm's names. Names and shapes are compared with
 array is read.
 """
 
-import math
 import os
 import shutil
 import tempfile
@@ -59,7 +58,7 @@ class CheckpointFile:
             folder, start = os.path.split(f"{self.prefix}.data-")
             files = (file for file in Path(folder).iterdir() if file.name.startswith(start))
             stored = sum(file.stat().st_size for file in files)
-            needed = sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in self._tensors.values())
+            needed = sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in self._tensors.values())
             if needed > stored:
                 raise ValueError(f"its arrays need {needed:,} bytes, its data files have {stored:,}")
         except (*_READER_ERRORS, MemoryError) as error:  # MemoryError: from a damaged size in the index
