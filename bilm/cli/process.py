@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -123,7 +122,7 @@ class StopRequests:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, *_: object) -> None:
         is_first = self.received is None
         self.received = self.received or signal.Signals(number)
         if number == signal.SIGINT:  # the default action needs no Python, which waits for TensorFlow

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from bilm.errors import BilmError, VocabularyError
@@ -59,7 +58,7 @@ class ModelText:
         """Return the lines of a text, which may be a file; they can be read again, except those of a pipe."""
         if not isinstance(text, Path):
             return text
-        return Lines(partial(read_lines, text)) if self.pipeline is None else raw_lines(text, self.pipeline)
+        return Lines(lambda: read_lines(text)) if self.pipeline is None else raw_lines(text, self.pipeline)
 
     def lines(self, lines: Iterable[str] | Path, gap: str | None = None) -> Iterator[str]:
         """Yield sentences as a call does, without counting their words."""

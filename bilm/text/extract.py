@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import BinaryIO
@@ -178,7 +177,7 @@ class Source:
             )
         if self.seems is not None:
             _LOG.warning("%s: most lines seem %s; %s", self.name, self.seems, _REMEDIES[self.seems])
-        return Lines(partial(self.lines, steps.field))
+        return Lines(lambda: self.lines(steps.field))
 
     def _lines(self, content: BinaryIO, text_field: str) -> Iterator[str]:
         if self.kind in _XML:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from html.entities import html5
 from html.parser import HTMLParser
-from operator import itemgetter
 from typing import BinaryIO, NamedTuple
 from xml.parsers import expat
 
@@ -267,7 +266,7 @@ class _PageBlocks(_Blocks):
         """Return the paragraphs of a finished page in their order, each once."""
         if "Page" in self._open:
             return []
-        placed, self._placed = sorted(self._placed, key=itemgetter(0)), []
+        placed, self._placed = sorted(self._placed, key=lambda placed: placed[0]), []
         return [text for _, text in placed]
 
 

@@ -1,7 +1,6 @@
 """``bilm prepare``."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,7 @@ class PreparationProgress(ProgressLine):
         """Show the progress if it is due."""
         if self.is_due():
             read = f"{n_read / max(n_bytes, 1):.0%} of {size_of(n_bytes)}"
-            self.show([read, f"{n_sentences:,} sentences"], partial(click.echo, err=True))
+            self.show([read, f"{n_sentences:,} sentences"], lambda line: click.echo(line, err=True))
 
 
 def page(report: "Preparation") -> Iterator[str]:

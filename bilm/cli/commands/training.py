@@ -7,8 +7,7 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -262,7 +261,7 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
     for threads in sorted({1, backend_settings.cores_of_an_operation(n_cores), n_cores} - rates.keys()):
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
         alone = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenProcessPool):
+        with ProcessPoolExecutor(1, alone) as processes, contextlib.suppress(BilmError, BrokenExecutor):
             rate = processes.submit(_tokens_per_second, kind, own, backend_settings.xla_is_on)
             rates[threads] = rate.result()
     times = ", ".join(f"{threads}: {rate:,.0f} tokens/s" for threads, rate in sorted(rates.items()))

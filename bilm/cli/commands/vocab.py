@@ -1,6 +1,5 @@
 """``bilm vocab``."""
 
-from itertools import chain
 from pathlib import Path
 
 import click
@@ -106,7 +105,7 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_c
     from bilm.vocabulary.vocabulary_file import Finding, Severity, check_vocabulary
 
     files = flags.input_files(text) if text else ()
-    sentences = chain.from_iterable(map(read_sentences, files)) if files else None
+    sentences = (words for file in files for words in read_sentences(file)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     doubts = doubts_about_lines(first_lines(files)) if files else ()
     findings += [Finding(Severity.WARNING, None, doubt) for doubt in doubts]
