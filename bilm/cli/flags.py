@@ -326,7 +326,8 @@ class TextCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat an option before each of its words, then parse as usual."""
         normalize = ctx.token_normalize_func or str
-        with_files = {name for option in self.params if _takes_files(option) for name in option.opts}
+        options = (option for option in self.params if isinstance(option, click.Option) and option.multiple)
+        with_files = {name for option in options if isinstance(option.type, PathName) for name in option.opts}
         words, rest = [], deque(args)
         while rest and rest[0] != "--":
             word = rest.popleft()
@@ -346,10 +347,6 @@ class TextCommand(click.Command):
         """Put the arguments before the options, which would take them as values otherwise."""
         options, *arguments = super().collect_usage_pieces(ctx)
         return [*arguments, options]
-
-
-def _takes_files(option: click.Parameter) -> bool:
-    return isinstance(option, click.Option) and option.multiple and isinstance(option.type, PathName)
 
 
 def input_files(patterns: Sequence[str]) -> tuple[Path, ...]:

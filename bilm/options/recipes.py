@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from bilm.errors import OptionsError
 from bilm.options.hyper_parameters import Options
 from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit, SoftmaxRowInit
 
@@ -73,12 +72,6 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
         "passage_tokens": 1000,
     },
 }
-
-
-def require_recipe(recipe: str | None) -> None:
-    """Raise an `OptionsError` unless the name is in `RECIPES`, or None."""
-    if recipe not in (None, *RECIPES):
-        raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(RECIPES)}")
 
 
 def choose(n_tokens: int, n_passes: float) -> Recipe:

@@ -23,7 +23,7 @@ from bilm.io.json_objects import JsonObject
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
-from bilm.run_directory.records import read_calls
+from bilm.run_directory.records import WRITER, read_calls
 from bilm.training.optimizers import TrainingOptimizer
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights import distribution, names, transfer
@@ -145,7 +145,8 @@ class RunDirectory:
             CheckpointError: the directory cannot be written.
         """
         with self._written():
-            files.mark(self.path)
+            if not (mark := self.path / run_files.MARK_FILE).exists():
+                atomic.write(mark, (json.dumps({"written_by": WRITER}) + "\n").encode())
             self._keep_options()
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():

@@ -18,7 +18,7 @@ from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, messages, outputs, run_files
 from bilm.options.options_file import OptionsFile, read_options
 from bilm.options.recipes import OF_BILM_TF
-from bilm.run_directory.records import WRITER, read_calls
+from bilm.run_directory.records import read_calls
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -167,16 +167,6 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
             problem = "is an input of this command, or was not written by the run in this directory"
             remedy = "move it away, or give another directory for the run"
             raise CheckpointError(f"{file}: {problem}, and would be lost; {remedy}")
-
-
-def mark(path: Path) -> None:
-    """Mark a directory as a run of bilm, if it is not.
-
-    Raises:
-        OSError: the mark cannot be written.
-    """
-    if not (path / run_files.MARK_FILE).exists():
-        atomic.write(path / run_files.MARK_FILE, (json.dumps({"written_by": WRITER}) + "\n").encode())
 
 
 def remove_run(path: Path) -> None:

@@ -120,8 +120,7 @@ def recorded(checkpoint: CheckpointFile) -> JsonObject | None:
 
 def best_step(checkpoint: CheckpointFile) -> int | None:
     """Return the step with the lowest heldout perplexity at the time of a checkpoint, or None."""
-    record = recorded(checkpoint)
-    return None if record is None else record.section("best").take("step", Count, None)
+    return (recorded(checkpoint) or JsonObject("", {})).section("best").take("step", Count, None)
 
 
 def read_state(checkpoint: CheckpointFile) -> RunState:

@@ -330,7 +330,8 @@ class Request:
         self.overwrite = arguments["overwrite"]
         if self.overwrite and self.settings.resume:
             raise ArgumentError("`overwrite` and `resume` exclude each other")
-        recipes.require_recipe(recipe)
+        if recipe not in (None, *recipes.RECIPES):
+            raise OptionsError(f"`recipe` is {recipe!r}, not one of {', '.join(recipes.RECIPES)}")
         self.recipe, self.in_place, self.freeze = recipe, in_place, freeze
         self.should_stop: Callable[[], bool] = arguments["should_stop"] or (lambda: False)
         self.until = time.monotonic() + (self.settings.max_time or math.inf)
