@@ -310,12 +310,7 @@ _BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
 
 
 def xml_pieces(
-    content: BinaryIO,
-    name: str,
-    encoding: str | None,
-    kind: str,
-    left_out: Counter[str],
-    inline: Iterable[str] = (),
+    content: BinaryIO, name: str, encoding: str | None, kind: str, left_out: Counter[str], inline: set[str]
 ) -> Iterator[str]:
     """Yield the paragraphs of XML.
 
@@ -331,7 +326,7 @@ def xml_pieces(
         DataError: the XML is malformed; names file and line.
     """
     rules = _RULES[kind]
-    blocks = _BLOCKS.get(kind, _Blocks)(rules._replace(inline=rules.inline | {*inline}), left_out)
+    blocks = _BLOCKS.get(kind, _Blocks)(rules._replace(inline=rules.inline | inline), left_out)
     for _ in _parsed_xml(content, name, encoding, blocks):
         yield from blocks.taken()
     blocks.end_paragraph()
