@@ -322,11 +322,11 @@ def sentence_stream(
     start = start or Place()
     by_shard = len(files) >= order.n_parts
     shards = files[order.part :: order.n_parts] if by_shard else files
-    stride = (0, 1) if by_shard else (order.part, order.n_parts)
+    within = dataclasses.replace(order, part=0, n_parts=1) if by_shard else order
     for epoch in count(start.epoch):
         first = start if epoch == start.epoch else Place(epoch)
         is_empty = not first.sentence
-        for block in _epoch(shards, stride, vocab, order, first, keep_blank):
+        for block in _epoch(shards, vocab, within, first, keep_blank):
             is_empty = False
             yield block
         if not endless:
@@ -354,14 +354,9 @@ def every_nth(files: Sequence[PathLike], vocab: Vocabulary, n: int) -> Iterator[
 
 
 def _epoch(
-    shards: Sequence[PathLike],
-    stride: tuple[int, int],
-    vocab: Vocabulary,
-    order: Order,
-    start: Place,
-    keep_blank: bool,
+    shards: Sequence[PathLike], vocab: Vocabulary, order: Order, start: Place, keep_blank: bool
 ) -> Iterator[Block]:
-    """Yield the blocks of one epoch, from a place."""
+    """Yield the blocks of one epoch, from a place; `order` selects a part of the sentences of each shard."""
     seed = (order.seed, start.epoch)
     if order.shuffle:
         shards = [shards[k] for k in np.random.default_rng(seed).permutation(len(shards))]
@@ -377,7 +372,7 @@ def _epoch(
             lines = read_lines(shards[number], in_form)
             if not keep_blank:
                 lines = (text for text in lines if text and not text.isspace())
-            lines = islice(lines, stride[0], None, stride[1])
+            lines = islice(lines, order.part, None, order.n_parts)
             if number == start.shard:
                 _skip(lines, start.line)
             else:

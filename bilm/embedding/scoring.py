@@ -16,8 +16,9 @@ from bilm.data.packing import Packing, enough_rows, pack, pack_as_rows_end, stre
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, in_groups
-from bilm.models import encoder, language_model
+from bilm.models import language_model
 from bilm.models import sentence_encoder as inference
+from bilm.models.encoder import States
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.meter import Perplexities, mean, perplexity
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -274,13 +275,8 @@ class Scorer:
             yield numbers, outputs
 
     def _compute_outputs(
-        self,
-        table: tf.Tensor,
-        tokens: tf.Tensor,
-        places: tf.Tensor,
-        begins: tf.Tensor,
-        states: encoder.States,
-    ) -> tuple[tf.Tensor, encoder.States]:
+        self, table: tf.Tensor, tokens: tf.Tensor, places: tf.Tensor, begins: tf.Tensor, states: States
+    ) -> tuple[tf.Tensor, States]:
         """Run the LSTM; return the outputs of the top layer at some places, and the final states."""
         layers, states = inference.run_packed(self.model.encoder, table, tokens, states, begins=begins)
         return tf.stack([tf.gather(output, places) for output in layers[-1]]), states
