@@ -150,43 +150,15 @@ class Trainer:
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, tuple[States, ...]]:
         """Run the step on every replica; inputs and outputs are tuples by part or by replica."""
-        options, n = self.options, self.options.accumulate
+        n = self.options.accumulate
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
-            """Average the gradients of a replica's parts, and update the variables.
-
-            Returns:
-                Summed losses, (directions,); the norm of the gradients; and the states after the windows.
-            """
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
+            seeds = [tf.random.experimental.stateless_fold_in(seed, replica * n + k) for k in range(n)]
             local = replica - self.workers.first_replica
-            own, part = slice(local * n, (local + 1) * n), self._part
-            if n > 1 or self.jit:  # traced once for all parts
-                part = tf.function(part, jit_compile=self.jit or None, autograph=False)
-            results = []
-            for k, (window, before) in enumerate(zip(inputs[own], states[own], strict=True)):
-                own_seed = tf.random.experimental.stateless_fold_in(seed, replica * n + k)
-                share = rate / options.step_size
-                results.append(part(window, before, negatives[local], own_seed, scale, share))
-            gradients = [
-                update.scaled(update.total(several), 1.0 / n) if n > 1 else several[0]
-                for several in zip(*(gradients for _, gradients in results), strict=True)
-            ]
-            rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
-            variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
-            loss_scale = None if self.loss_scale is None else scale
-            norm = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
-            is_finite = tf.math.is_finite(norm)
-            if options.weight_decay:
-                factor = tf.where(is_finite, rate * options.weight_decay, 0.0)
-                update.decay_weights(self.variables, rows, factor)
-            after = tuple(window.states for window, _ in results)
-            if self.loss_scale is not None:
-                after = tf.nest.map_structure(
-                    lambda new, old: tf.where(is_finite, new, old), after, states[own]
-                )
-            return tf.add_n([window.sums for window, _ in results]), norm, after
+            own = slice(local * n, (local + 1) * n)
+            return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
 
         sums, norm, after = self.strategy.run(replica_step)
         sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
@@ -194,6 +166,44 @@ class Trainer:
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
         by_replica = [tf.nest.pack_sequence_as(states[:n], [*leaves]) for leaves in zip(*flat, strict=True)]
         return tf.concat([sums, [norm]], 0), tuple(state for parts in by_replica for state in parts)
+
+    def _replica_step(
+        self,
+        inputs: tuple[Batch, ...],
+        states: tuple[States, ...],
+        negatives: tuple[Any, ...],
+        seeds: Sequence[tf.Tensor],
+        rate: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
+        """Average the gradients of a replica's parts, and update the variables.
+
+        Returns:
+            Summed losses, (directions,); the norm of the gradients; and the states after the windows.
+        """
+        options, part = self.options, self._part
+        if len(inputs) > 1 or self.jit:  # traced once for all parts
+            part = tf.function(part, jit_compile=self.jit or None, autograph=False)
+        results = [
+            part(window, before, negatives, seed, scale, rate / options.step_size)
+            for window, before, seed in zip(inputs, states, seeds, strict=True)
+        ]
+        gradients = [
+            update.scaled(update.total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
+            for several in zip(*(gradients for _, gradients in results), strict=True)
+        ]
+        rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
+        variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
+        loss_scale = None if self.loss_scale is None else scale
+        norm = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
+        is_finite = tf.math.is_finite(norm)
+        if options.weight_decay:
+            update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
+        after = tuple(window.states for window, _ in results)
+        if self.loss_scale is not None:
+            after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
+        sums = tf.add_n([window.sums for window, _ in results])
+        return sums, norm, after
 
     def _part(
         self,
