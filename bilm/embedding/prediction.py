@@ -1,6 +1,7 @@
 """The most probable words at places in sentences: next words, substitutes, and the words of gaps."""
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -230,31 +231,47 @@ class WordPredictor(Scorer):
             for position, ids in of_sentence.items()
         ]
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        n_top = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
-        tops: list[list[tuple[str, float]]] = []
-        for first in range(0, len(flat), n_at_once):
-            indices, candidates = zip(*flat[first : first + n_at_once], strict=True)
-            # In the backward direction a word is one place later, because <S> is first.
-            own = np.stack([outputs[k, np.array(indices) + k] for k in directions])
-            logits = tf.reduce_sum(self.model.softmax(tf.constant(own)), axis=0)
-            if len(directions) > 1:
-                logits -= _PRIOR_EXPONENT * self._log_prior
-            if any(ids is not None for ids in candidates):
-                is_allowed = np.zeros(logits.shape, bool)
-                for row, ids in zip(is_allowed, candidates, strict=True):
-                    row[slice(None) if ids is None else ids] = True
-                logits = tf.where(is_allowed, logits, -math.inf)
-            best = (values.numpy() for values in tf.math.top_k(tf.nn.log_softmax(logits), n_top))
-            for ids, *top in zip(candidates, *best, strict=True):
-                n_allowed = n_top if ids is None else len(ids)
-                pairs = [(self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True)]
-                kept = [(word, p) for word, p in pairs[:n_allowed] if word not in SPECIAL_TOKENS]
-                tops.append(kept[:n_best])
-        found = iter(tops)
+        blocks = (flat[first : first + n_at_once] for first in range(0, len(flat), n_at_once))
+        tops = (self._top(outputs, block, directions, n_best) for block in blocks)
+        best = itertools.chain.from_iterable(tops)
         return [
-            [Prediction(position, words[position], next(found)) for position in of_sentence]
+            [Prediction(position, words[position], next(best)) for position in of_sentence]
             for words, of_sentence in zip(texts, places, strict=True)
         ]
+
+    def _top(
+        self,
+        outputs: np.ndarray,
+        places: Sequence[tuple[int, np.ndarray | None]],
+        directions: Sequence[int],
+        n_best: int,
+    ) -> Iterator[list[tuple[str, float]]]:
+        """Yield the most probable words and their probabilities at each place.
+
+        Args:
+            outputs: float32 (directions, ids, projection_dim), see `in_order`.
+            places: index of each place in the ids, and its candidates.
+            directions: see `_best`.
+            n_best: see `predict`.
+        """
+        indices = np.array([index for index, _ in places])
+        # In the backward direction a word is one place later, because <S> is first.
+        own = np.stack([outputs[k, indices + k] for k in directions])
+        logits = tf.reduce_sum(self.model.softmax(tf.constant(own)), axis=0)
+        if len(directions) > 1:
+            logits -= _PRIOR_EXPONENT * self._log_prior
+        if any(ids is not None for _, ids in places):
+            is_allowed = np.zeros(logits.shape, bool)
+            for row, (_, ids) in zip(is_allowed, places, strict=True):
+                row[slice(None) if ids is None else ids] = True
+            logits = tf.where(is_allowed, logits, -math.inf)
+        n_top = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
+        tops = (values.numpy() for values in tf.math.top_k(tf.nn.log_softmax(logits), n_top))
+        for (_, ids), *top in zip(places, *tops, strict=True):
+            n_allowed = n_top if ids is None else len(ids)
+            pairs = ((self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True))
+            kept = [(word, p) for word, p in itertools.islice(pairs, n_allowed) if word not in SPECIAL_TOKENS]
+            yield kept[:n_best]
 
     @functools.cached_property
     def _log_prior(self) -> np.ndarray:
