@@ -1,8 +1,8 @@
 """The network on JAX: ``lax.scan`` over the steps, compiled for each shape, with JAX's own gradients."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -110,13 +110,9 @@ def _encode_whole(encoder: Any, rows: jax.Array) -> jax.Array:  # noqa: ANN401
     return jax.lax.map(lambda part: encoder((part,)), parts).reshape(-1, encoder.output_dim)[:n_words]
 
 
-_encoders: WeakKeyDictionary[Any, Callable[[np.ndarray], jax.Array]] = WeakKeyDictionary()
-
-
+@functools.lru_cache(maxsize=8)  # of the models in use
 def _compiled_encoder(encoder: Any) -> Callable[[np.ndarray], jax.Array]:  # noqa: ANN401
-    if encoder not in _encoders:
-        _encoders[encoder] = compiled(lambda rows: encoder((rows,)), encoder, ())
-    return _encoders[encoder]
+    return compiled(lambda rows: encoder((rows,)), encoder, ())
 
 
 def compiled(
