@@ -160,8 +160,11 @@ def test_signal_saves_and_exits_75(tmp_path, smallest_file):
     assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
 
 
-def test_max_time_saves_and_exits_75(tmp_path, smallest_file):
-    result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), "--max-time", "1s"))
+@pytest.mark.parametrize("given", ["--max-time=1s", "--config=run.toml"])
+def test_max_time_saves_and_exits_75(given, tmp_path, smallest_file, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text("max_time = 1\n")
+    result = invoke(*arguments(tmp_path / "run", smallest_file(n_epochs=1000), given))
     assert result.exit_code == 75 and "--max-time is nearly over; continue with --resume" in result.output
     assert os.path.exists(newest(tmp_path / "run") + ".index")
 

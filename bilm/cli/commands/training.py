@@ -158,7 +158,8 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     """Use the arguments in a file as defaults of the flags."""
     if path is not None and not context.resilient_parsing:
         values = settings.read_arguments(path)
-        typed = {name: str(value) for name, value in values.items() if isinstance(value, int | float)}
+        numbers = [name for name, value in values.items() if isinstance(value, int | float)]
+        typed = {name: str(values[name]) for name in numbers if name != "max_time"}  # in seconds
         changes = [*values.get("changes", {}).items()]
         context.default_map = values | typed | {"changes": changes} | dict(context.default_map or {})
     return path
