@@ -66,10 +66,10 @@ def test_demo_script_judges_perplexity(package, tmp_path, perplexity, status):
     home, binaries = tmp_path / "clone", tmp_path / "bin"
     (home / "examples").mkdir(parents=True)
     binaries.mkdir()
-    source = f'"$demo/corpus" --source "{package}/" --heldout-fraction 0.1\n'
+    source = f'"$demo/corpus" --overwrite --source "{package}/" --heldout-fraction 0.1\n'
     for name in ("docstring_corpus.py", "unigram.py", "train_toy.sh"):
         text = (ROOT / "examples" / name).read_text()
-        (home / "examples" / name).write_text(text.replace('"$demo/corpus"\n', source, 1))
+        (home / "examples" / name).write_text(text.replace('"$demo/corpus" --overwrite\n', source, 1))
     (binaries / "bilm").write_text(FAKE_BILM.format(python=sys.executable, perplexity=perplexity))
     (binaries / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for path in binaries.iterdir():

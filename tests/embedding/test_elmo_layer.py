@@ -363,7 +363,7 @@ def test_allennlp_names_work_on_tensorflow(files, caplog, tmp_path):
     words = names.ElmoEmbedder(*write_model(tmp_path, n_words=73, char_cnn=None), vocab_file=VOCAB)
     assert words.elmo_bilm.encoder.options.n_tokens_vocab == 73
     for call in (names.ElmoEmbedder, lambda: Elmo(files[0], Path(names.DEFAULT_WEIGHT_FILE))):
-        with pytest.raises(BilmError, match="is a URL; give a local path"):
+        with pytest.raises(BilmError, match="is a URL; download it and give the path of the file"):
             call()
 
 
