@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         def words_of(text: str | Sequence[str]) -> Sequence[str]:
             if not isinstance(text, str):
                 return text
-            return (
-                text.split() if steps is None else [word for words in steps.sentences(text) for word in words]
-            )
+            return text.split() if steps is None else [*chain.from_iterable(steps.sentences(text))]
 
         sentences = map(words_of, texts)
         vectors = [*embedder.embed_sentences(sentences, layers=self.layers, pooling=self.pooling)]

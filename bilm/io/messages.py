@@ -64,11 +64,11 @@ def os_errors_as(failure: type[BilmError], subject: str, *others: type[Exception
     try:
         yield
     except errors as error:
-        problem = reason(error).rpartition("; ")[2]  # TensorFlow begins with internal names
-        if isinstance(error, BilmError):
-            if type(error) not in others:
-                raise
-            problem = str(error)
+        is_ours = isinstance(error, BilmError)
+        if is_ours and type(error) not in others:
+            raise
+        # TensorFlow begins with internal names.
+        problem = str(error) if is_ours else reason(error).rpartition("; ")[2]
         raise failure(f"{subject}: {problem}") from error
 
 

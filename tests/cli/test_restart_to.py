@@ -146,8 +146,10 @@ def test_restart_replaces_only_with_overwrite(trained, run_copy):
         f"{run_copy}: already holds a run; finish it with --resume if it was interrupted, continue it with "
         "`bilm restart`, give another directory, or replace it with --overwrite"
     )
-    own = refuse("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--save-to", run_copy)
-    assert own == f"{run_copy}: is an input of this command; give another directory for the run"
+    own = ("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--save-to", run_copy)
+    for flags in ((), ("--overwrite",)):
+        message = refuse(*own, *flags)
+        assert message == f"{run_copy}: is an input of this command; give another directory for the run"
     in_place = refuse("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--overwrite", status=2)
     assert "--overwrite needs --save-to" in in_place and snapshot(run_copy) == before
 

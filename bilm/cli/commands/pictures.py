@@ -1,5 +1,6 @@
 """``bilm plot`` and ``bilm neighbours``: training curves and nearest neighbours."""
 
+import itertools
 import shutil
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def neighbours(
     stored = model.open()
     text = ModelText(stored, raw)
     word, sentences = text.word(word), text.sentences(sentence)
-    words = next((words for words in sentences if word in words), sum(sentences, []))
+    words = next((words for words in sentences if word in words), [*itertools.chain(*sentences)])
     if word not in words:
         raise DataError(f"{word!r:.80} is not a word of the sentence {' '.join(words)!r:.80}")
     embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file)
