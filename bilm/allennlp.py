@@ -39,9 +39,11 @@ def _tensor(array: Any, cuda_device: int | None = -1) -> Any:  # noqa: ANN401
         return keras.ops.convert_to_tensor(array) if BACKEND == "torch" else array
 
 
-def batch_to_ids(batch: Iterable[Iterable[str]], max_characters: int = 50) -> Any:  # noqa: ANN401
+def batch_to_ids(
+    batch: Iterable[Iterable[str]], max_characters: int = 50, unicode_form: str | None = None
+) -> Any:  # noqa: ANN401
     """Return the ids of `bilm.batch_to_ids`, on PyTorch as a tensor on the CPU."""
-    return _tensor(batcher.batch_to_ids(batch, max_characters))
+    return _tensor(batcher.batch_to_ids(batch, max_characters, unicode_form))
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -88,13 +88,13 @@ def require_positive(**numbers: int) -> None:
 def require_flags(**switches: bool | None) -> None:
     """Raise an `ArgumentError` for the first argument that is not True, False or None."""
     for name, value in switches.items():
-        _require_kind(name, value, bool | None)
+        require_kind(name, value, bool | None)
 
 
 def require_paths(**paths: object) -> None:
     """Raise an `ArgumentError` for the first argument that is neither a path nor None."""
     for name, value in paths.items():
-        _require_kind(name, value, str | os.PathLike | None)
+        require_kind(name, value, str | os.PathLike | None)
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -113,7 +113,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         except TypeError:
             arguments = {}  # Python says what is wrong, below
         for name, value in arguments.items():
-            _require_kind(name, value, _annotations(function).get(name, Any))
+            require_kind(name, value, _annotations(function).get(name, Any))
         return function(*args, **kwargs)
 
     return call
@@ -126,7 +126,8 @@ _WORDS: dict[type, str] = {
 }
 
 
-def _require_kind(name: str, value: object, annotation: Any) -> None:  # noqa: ANN401
+def require_kind(name: str, value: object, annotation: Any) -> None:  # noqa: ANN401
+    """Raise an `ArgumentError` for an argument of another kind than its annotation."""
     is_union = get_origin(annotation) in (Union, UnionType)
     kinds = [get_origin(kind) or kind for kind in (get_args(annotation) if is_union else [annotation])]
     if not {Any, Iterable, Sequence, Unpack}.isdisjoint(kinds):

@@ -373,7 +373,7 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
 
 
 raw = switch(
-    "--raw", "The text is raw: split it as the training text was. Its sentences are numbered, not its lines."
+    "--raw", "The text is raw: split it as the training text was. Sentences take the place of lines."
 )
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
 
@@ -393,13 +393,15 @@ def say_end(text: "ModelText") -> None:
 
 
 def check_texts(ray: "Cluster | None", *paths: Path | str) -> None:
-    """Reject texts that the command cannot read: URLs without Ray, standard input with Ray.
+    """Reject texts that the command cannot read: URLs without Ray, standard input with Ray or twice.
 
     Raises:
         click.UsageError: a text cannot be read; names it.
     """
     if ray is None and (urls := [*filter(is_url, paths)]):
         raise click.UsageError(f"{urls[0]} is a URL, which needs --ray; give the path of a file")
+    if [*map(str, paths)].count(STDIN) > 1:
+        raise click.UsageError("-: standard input can be read only once")
     if ray is not None and STDIN in map(str, paths):
         raise click.UsageError("-: Ray's workers cannot read standard input; give a file")
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, require_kind
 from bilm.io import in_groups
 from bilm.options.parameters import Pooling
 
@@ -30,7 +30,7 @@ class VectorForm:
             None.
 
     Raises:
-        OptionsError: there is no such pooling or type.
+        OptionsError: there is no such pooling or type, or `layers` is neither a string nor an integer.
     """
 
     layers: Layers = "all"
@@ -38,6 +38,9 @@ class VectorForm:
     pooling: str | None = None
 
     def __post_init__(self) -> None:
+        require_kind("layers", self.layers, str | int)
+        if not isinstance(self.layers, str):
+            object.__setattr__(self, "layers", int(self.layers))  # NumPy's integers too
         if self.pooling is not None:
             Pooling(self.pooling)
         if self.dtype not in ("float32", "float16"):

@@ -305,7 +305,7 @@ class _Text:
 
         def words_of(line: _Line) -> list[str] | None:
             # A repeated sentence is embedded again only for its effect on the state.
-            if not line.words or (line.key is None and not embedder.stateful):
+            if line.key is None and not embedder.stateful:
                 return None
             self._report.count(n_tokens=len(line.words))
             return line.words

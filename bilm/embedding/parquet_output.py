@@ -46,7 +46,7 @@ def sentence_tables(
         is_enough: function of the numbers of sentences and of tokens, with their marks; True ends a table.
     """
     numbered = ((number, line.strip()) for number, line in enumerate(lines))
-    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split()) or None):
+    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split())):
         numbers, sentences = zip(*chunk, strict=True)
         columns = {FILE: [file] * len(chunk), LINE: pa.array(numbers, pa.int64()), SENTENCE: sentences}
         yield pa.table(columns)
@@ -67,7 +67,7 @@ def embedded(
         DataError: `column` is missing or is not text.
     """
     sentences = [text.split() for text in texts_of(table, column)]
-    embedded_chunks = embedder.in_chunks(sentences, lambda words: words or None, form)
+    embedded_chunks = embedder.in_chunks(sentences, lambda words: words, form)
     vectors = [array for chunk in embedded_chunks for _, array in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
     with_blank = vector_column([*vectors, embedder.no_vectors(form)], is_pooled=form.pooling is not None)

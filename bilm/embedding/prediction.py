@@ -126,8 +126,9 @@ class WordPredictor(Scorer):
 
         Args:
             sentences: sentences as sequences of words; each is read independently.
-            n_best: number of words to find at a place. ``<S>``, ``</S>`` and ``<UNK>`` are left out, but
-                unless there are candidates they count in the normalisation of the probabilities.
+            n_best: number of words to find at a place. ``<S>``, ``</S>`` and ``<UNK>`` are left out, and rows
+                that are not one word or are repeated; unless there are candidates, they count in the
+                normalisation of the probabilities.
             context: words to predict from: ``left``, ``right`` or ``both``, see the class; a model of one
                 direction has ``left`` alone.
             gap: word that marks the gaps; None for every word of a sentence.
@@ -265,13 +266,20 @@ class WordPredictor(Scorer):
             for row, (_, ids) in zip(is_allowed, places, strict=True):
                 row[slice(None) if ids is None else ids] = True
             logits = tf.where(is_allowed, logits, -math.inf)
-        n_top = min(n_best + len(SPECIAL_TOKENS), self.vocabulary.size)
-        tops = (values.numpy() for values in tf.math.top_k(tf.nn.log_softmax(logits), n_top))
-        for (_, ids), *top in zip(places, *tops, strict=True):
-            n_allowed = n_top if ids is None else len(ids)
-            pairs = ((self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True))
-            kept = [(word, p) for word, p in itertools.islice(pairs, n_allowed) if word not in SPECIAL_TOKENS]
-            yield kept[:n_best]
+        log_p = tf.where(self._is_word, tf.nn.log_softmax(logits), -math.inf)
+        tops = (values.numpy() for values in tf.math.top_k(log_p, min(n_best, self.vocabulary.size)))
+        for top in zip(*tops, strict=True):
+            yield [
+                (self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True) if p > -math.inf
+            ]
+
+    @functools.cached_property
+    def _is_word(self) -> np.ndarray:
+        """Ids that can be predicted, bool (words,): of one word, the last one if it is repeated."""
+        words = self.vocabulary.words
+        is_last = self.vocabulary.lookup(words, are_in_form=True) == np.arange(len(words))
+        are_words = [word not in SPECIAL_TOKENS and word.split() == [word] for word in words]
+        return is_last & np.array(are_words)
 
     @functools.cached_property
     def _log_prior(self) -> np.ndarray:
@@ -292,7 +300,7 @@ class WordPredictor(Scorer):
         text, starts = self._joined
         found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
         ids = np.searchsorted(starts, found).astype(np.int32)
-        return np.setdiff1d(ids, self.vocabulary.lookup(SPECIAL_TOKENS))
+        return ids[self._is_word[ids]]
 
     def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:
         """Return the ids of words to choose from, ascending.
@@ -300,8 +308,7 @@ class WordPredictor(Scorer):
         Raises:
             ArgumentError: none of them can be predicted.
         """
-        special = (-1, *self.vocabulary.lookup(SPECIAL_TOKENS))
-        ids = np.setdiff1d(self.vocabulary.lookup(candidates), special)
+        ids = np.intersect1d(self.vocabulary.lookup(candidates), np.flatnonzero(self._is_word))
         if not len(ids):
             raise ArgumentError(
                 "`candidates`: none of them is in the vocabulary, and the model predicts only words that are"

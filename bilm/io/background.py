@@ -1,5 +1,7 @@
 """Background threads: an iterator that runs ahead of its consumer; parallel calls of a function."""
 
+import copy
+import functools
 import multiprocessing
 import os
 import queue
@@ -9,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from bilm.errors import ProcessError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,11 +92,13 @@ def map_in_processes(
 
     Raises:
         Exception: any exception of the function, in place of the item's result.
-        MemoryError: the system has killed a process.
+        ProcessError: a process cannot be started, or was ended from outside.
     """
     if not n_processes:
         return map(function, items)
-    fork = multiprocessing.get_context("fork")
+    fork = copy.copy(multiprocessing.get_context("fork"))
+    # Of a pool whose other processes cannot be started, Python ends daemons only.
+    fork.Process = functools.partial(fork.Process, daemon=True)  # type: ignore[assignment, misc]
     pool = ProcessPoolExecutor(n_processes, fork, initializer=_end_with_parent)
     return _in_order(pool, function, items, n_processes)
 
@@ -103,13 +109,16 @@ def _in_order(
     waiting: deque[Future[Result]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(function, item))
+            try:
+                waiting.append(pool.submit(function, item))
+            except OSError as error:
+                raise ProcessError(f"a process cannot be started: {error.strerror}") from None
             if len(waiting) > n_ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     except BrokenExecutor:
-        raise MemoryError("a process was ended; the system may lack memory") from None
+        raise ProcessError("a process was ended from outside; the system may lack memory") from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

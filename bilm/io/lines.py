@@ -13,7 +13,7 @@ from itertools import chain
 from typing import IO, Any, BinaryIO, cast
 
 from bilm.errors import DataError
-from bilm.io import PathLike, foreign, shards
+from bilm.io import PathLike, foreign, messages, shards
 from bilm.io.run_files import own_output
 
 _BUFFER_BYTES = 1 << 20
@@ -324,9 +324,10 @@ def lines_of(file: TextFile) -> Iterator[str]:
 
 
 def _text_lines(file: io.TextIOBase, name: str) -> Iterator[str]:
-    with _named_failures(name):
-        for line in file:
-            yield line.rstrip("\n")
+    with _named_failures(name), messages.os_errors_as(DataError, name, ValueError):
+        for number, line in enumerate(file):
+            text = line if number else line.removeprefix("\ufeff")
+            yield from text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def place_of(file: TextFile) -> str | int | None:

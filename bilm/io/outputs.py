@@ -136,7 +136,8 @@ def refuse_inputs(path: PathLike, inputs: Collection[PathLike | int | None]) -> 
         directory = None if isinstance(source, int) or not os.path.isdir(source) else Path(source)
         for file in (source, *(run_files(directory) if directory else ())):
             if _identity(file) in own:
-                name = "standard input" if isinstance(file, int) else "it" if str(file) == str(path) else file
+                is_named = not isinstance(file, int) and str(file) != str(path)
+                name = "standard input" if file == 0 else file if is_named else "it"
                 raise DataError(f"{path}: {name} is an input and would be lost; give another name")
 
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -155,8 +156,7 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
         if (what := own_output(path)) is not None:
             raise DataError(f"{pattern}: is not a text but {what}")
         with messages.os_errors_as(DataError, pattern):
-            paths = [path] if path.exists() else map(Path, glob.glob(pattern, recursive=True))
-            files = [file for path in paths for file in _files_below(path)]
+            files = [file for path in _matches(pattern) for file in _files_below(path)]
         if not path.is_file():
             files = [file for file in files if not is_of_run(file)]
         if not files:
@@ -168,6 +168,12 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
     if not found:
         raise DataError("no input files were given")
     return tuple(found.values())
+
+
+def _matches(pattern: PathLike) -> list[Path]:
+    """Return the files and directories that a pattern names."""
+    path = Path(pattern)
+    return [path] if path.exists() else [*map(Path, glob.glob(os.fspath(pattern), recursive=True))]
 
 
 def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -203,14 +209,17 @@ def name_files(files: Sequence[PathLike]) -> str:
 
 
 def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
-    """Refuse an output, or a vocabulary, in a folder of text, since it would be read as text.
+    """Refuse an output, or a vocabulary, that is read as text, by itself or in a folder.
 
     Raises:
-        DataError: the path is in such a folder.
+        DataError: the path is such a file, or in such a folder.
     """
-    for folder in filter(os.path.isdir, patterns):
-        if Path(path).resolve().is_relative_to(Path(folder).resolve()):
-            raise DataError(f"{path}: is inside {folder}, which is read; give a path outside it")
+    for text in chain.from_iterable(map(_matches, patterns)):
+        if Path(path).resolve().is_relative_to(text.resolve()):
+            what, remedy = "one of the files that are read", "another path"
+            if text.is_dir():
+                what, remedy = f"inside {text}, which is read", "a path outside it"
+            raise DataError(f"{path}: is {what}; give {remedy}")
 
 
 @contextmanager

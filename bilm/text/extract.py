@@ -31,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24  # characters
+_LONGEST_PIECE = 1 << 21  # characters; tokenised, it is still a line that `bilm.io.lines` reads
 _OF_NO_TEXT = re.compile("[\0-\x08\x0e-\x1a]")
 _MOST_OF_NO_TEXT = 0.05  # share of these characters in a text; 9% of a picture
 _BYTE_ORDER_MARKS = {  # the first that fits
@@ -51,7 +52,10 @@ _READ_AS = {
     "gbk": "gb18030",
 }
 _OF_WINDOWS = ("cp1252", "cp1254")
-_ABOUT = re.compile(r"(README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION)\b", re.IGNORECASE)
+_ABOUT = re.compile(
+    r"(README|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION|LICEN[CS]E(-[\w.]+)?)(\.\w+)*", re.IGNORECASE
+)
+_TABLE_NAME = re.compile(r"\.[ct]sv\b", re.IGNORECASE)
 
 
 class NoTextError(DataError):
@@ -157,7 +161,11 @@ class Source:
         """
         lines = self.lines(text_field)
         are_sentences = split is not Split.SENTENCES or self.kind is Kind.CONLLU
-        return filter(str.strip, lines) if are_sentences else paragraphs(lines)
+        for piece in filter(str.strip, lines) if are_sentences else paragraphs(lines):
+            if len(piece) > _LONGEST_PIECE:
+                problem = "has more than 2 million characters before a line end or full stop"
+                raise DataError(f"{self.name}: the text that begins {piece:.40} {problem}")
+            yield piece
 
     def raw_lines(self, steps: TextPipeline) -> Lines:
         """Return the lines of the text, with blank lines between paragraphs; they can be read again.
@@ -271,7 +279,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     seems = None
     if kind is Kind.PLAIN:
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
-        is_table = re.search(r"\.[ct]sv\b", name, re.IGNORECASE) or are_rows(lines)
+        is_table = _TABLE_NAME.search(name) or are_rows(lines)
         seems = ROWS if is_table else TOKENISED if are_tokenised(lines) else None
     return Source(path, kind, encoding, path.stat().st_size, seems)
 
@@ -298,12 +306,13 @@ def recognise_all(
     for file in files:
         name = name_of(file)
         try:
-            if name not in named and _ABOUT.match(file.name):
+            is_named = name in named or name != str(file)  # as a pipe is, whose copy is read
+            if not is_named and _ABOUT.fullmatch(file.name):
                 reason = "seems to describe the texts, by its name; give the file itself to read it"
                 raise NoTextError(name, reason)
             sources.append(recognise(file, encoding, text_field))
         except NoTextError as error:
-            if name in named or len(files) == 1:
+            if is_named or len(files) == 1:
                 raise
             skipped[name] = error.reason
         except DataError as error:
@@ -383,7 +392,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
         raise NoTextError(
             name, "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
         )
-    if _delimiter(first, text_field) is not None:
+    if _delimiter(first, text_field, name) is not None:
         return Kind.TABLE
     if re.match(rf"WEBVTT\b|(\d+\s+)?{_TIMES}", head):
         return Kind.SUBTITLES
@@ -441,11 +450,11 @@ def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
         yield html.unescape(text or "") if is_escaped else text or ""
 
 
-def _delimiter(header: str, column: str) -> str | None:
+def _delimiter(header: str, column: str, name: str) -> str | None:
     """Return the delimiter of a table by its first line, if that names the column; None if it does not."""
-    for mark in ",;\t":
+    for mark in "\t" if re.search(r"\.tsv\b", name, re.IGNORECASE) else ",;\t":
         names = next(csv.reader([header.strip("\r\n").partition("\r")[0]], delimiter=mark), [])
-        if len(names) > 1 and column in names:
+        if column in names and (len(names) > 1 or _TABLE_NAME.search(name)):
             return mark
     return None
 
@@ -453,8 +462,9 @@ def _delimiter(header: str, column: str) -> str | None:
 def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[str]]:
     """Yield the lines of each cell in a column of a table, whose first line names the columns."""
     csv.field_size_limit(_LONGEST_LINE)  # of the process
-    header = next((line for line in lines if _delimiter(line, column)), "")  # after blank lines
-    if (delimiter := _delimiter(header, column)) is None:
+    numbered = ((n, line) for n, line in enumerate(lines) if _delimiter(line, column, name))
+    n_before, header = next(numbered, (0, ""))  # blank lines
+    if (delimiter := _delimiter(header, column, name)) is None:
         raise DataError(f"{name}: no line names the column {column!r:.80}")
     rows = csv.reader(chain([header], (f"{line}\n" for line in lines)), delimiter=delimiter, strict=True)
     try:
@@ -462,13 +472,13 @@ def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[st
         for row in filter(None, rows):
             if len(row) != len(columns):
                 problem = f"{len(row)} cells, and the first line has {len(columns)}"
-                raise DataError(f"{name}: line {rows.line_num}: {problem}")
+                raise DataError(f"{name}: line {n_before + rows.line_num}: {problem}")
             if delimiter == "\t" and any("\t" in cell for cell in row):
                 raise csv.Error("a quotation mark is not closed in its line")
             yield row[columns.index(column)].splitlines()
     except csv.Error as error:
         remedy = 'a cell that begins with a quotation mark must be written as """Yes,"" he said."'
-        raise DataError(f"{name}: line {rows.line_num}: {error}; {remedy}") from None
+        raise DataError(f"{name}: line {n_before + rows.line_num}: {error}; {remedy}") from None
 
 
 _TIMES = r"(\d+:)?\d\d:\d\d[,.]\d{3}\s+-->"

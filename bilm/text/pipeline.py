@@ -44,7 +44,7 @@ _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])
 _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")
 # Marks that ICU leaves on the wrong side: directly before a sentence, or after a space at its beginning.
 _OPENING, _CLOSING = "([{“‘„‚«‹「『《〈【〔（［｛", '"”’»›'
-_CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?=\s)[^\S\u2029]*\u2029?")
+_CLOSING_MARKS = re.compile(rf"[{_CLOSING}]+(?!\S)[^\S\u2029]*\u2029?")
 # Languages whose editions begin sentences with small letters, before which ICU sees abbreviations.
 _SMALL_LETTERS = ("cop", "got", "grc")
 _FULL_STOP = re.compile(r"(?<=[\w\u0300-\u036f]{2}\.) +(?=\w)")
@@ -60,7 +60,7 @@ _SENTENCE_END = re.compile(rf"({_STOP}|[。！？｡])[\"'”’»›)\]」』]*
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 8_000  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
 _PART_OF_LINE = re.compile(
-    rf".{{{_LONG_PARAGRAPH}}}.*?(?:{_STOP}[\"'”’»)]*\s|[。！？｡][”’」』）》]*|$)|.+",
+    rf".{{{_LONG_PARAGRAPH}}}.*?(?:{_STOP}[\"'”’»)]*\s(?!\s*[”’»›])|[。！？｡][”’」』）》]*|$)|.+",
     re.DOTALL,
 )
 
@@ -194,6 +194,8 @@ class TextPipeline:
                 these are not joined.
         """
         split = split or self.split
+        if split is not Split.SENTENCES:
+            pieces = [piece.replace(PARAGRAPH, " ") for piece in pieces]
         text = normaliser(self.form)(_without_invisible(PARAGRAPH.join(pieces), removed))
         if split is Split.TOKENS:
             lines = text.split(PARAGRAPH)

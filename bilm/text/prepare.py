@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import heapq
 import json
+import multiprocessing
 import random
 import re
 import sys
@@ -172,7 +173,8 @@ def prepare(
         report = Preparation(Path(out), chosen, pipeline, patterns)
         sources, report.skipped = recognise_all(files, patterns, chosen.encoding, chosen.field)
         for what, remedy in _REMEDIES.items():
-            if names := [source.name for source in sources if source.seems == what]:
+            names = [source.name for source in sources if source.seems == what]
+            if names and not (what == TOKENISED and chosen.tokens):
                 report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
@@ -307,7 +309,8 @@ def _tokenise(pipeline: TextPipeline, task: _Task) -> tuple[int, list[str], Coun
 
 def _n_processes() -> int:
     """Return the number of processes beside this one: none with TensorFlow, whose threads do not fork."""
-    if sys.platform != "linux" or "tensorflow" in sys.modules:
+    is_daemon = multiprocessing.current_process().daemon  # such as a worker of a pool
+    if sys.platform != "linux" or "tensorflow" in sys.modules or is_daemon:
         return 0
     n_cores = background.n_cores()
     return n_cores if n_cores > 1 else 0

@@ -62,7 +62,7 @@ class Settings:
         0.02,
         "share of the text to hold out, of each kind of file: whole files, or stretches if no files fit",
     )
-    unique: bool = flag(False, "drop sentences that occurred before")
+    unique: bool = flag(False, "drop sentences that occurred before, among the first 4 million")
     min_count: Positive = flag(2, "leave out words with fewer occurrences from the vocabulary")
     max_size: Annotated[int, Bounds(least=4)] = flag(
         200_000, "maximum number of words in the vocabulary, including the special ones"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class Vocabulary:
     @classmethod
     def from_words(cls, words: Iterable[str]) -> "Vocabulary":
         """Make a vocabulary from words in id order, without a file."""
-        return cls(list(words))
+        return cls(_words(words, "words"))
 
     @property
     def size(self) -> int:
@@ -266,7 +267,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     @classmethod
     def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
         """Make a vocabulary from words in id order, without a file."""
-        return cls(list(words), max_word_length)
+        return cls(_words(words, "words"), max_word_length)
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:
@@ -346,10 +347,15 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
-    words = sentence.split() if split and isinstance(sentence, str) else sentence
-    if not isinstance(words, Iterable) or not all(isinstance(word, str) for word in words):
-        raise DataError(f"`sentence` is {sentence!r:.80}; it must be a string or words")
-    return words
+    return sentence.split() if split and isinstance(sentence, str) else _words(sentence, "sentence")
+
+
+def _words(words: Iterable[str], name: str) -> list[str]:
+    """Return words as a list; a string is not taken for its characters."""
+    listed: list[Any] = [*words] if isinstance(words, Iterable) and not isinstance(words, str) else [None]
+    if not all(isinstance(word, str) for word in listed):
+        raise DataError(f"`{name}` is {words!r:.80}; it must be words, each a string")
+    return listed
 
 
 @checked

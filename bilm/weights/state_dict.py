@@ -140,6 +140,9 @@ def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
     try:
         if sum(_sizes(stream).values()) > stream.seek(0, 2):  # PyTorch does not compress
             raise ValueError("it is compressed")
+        # PyTorch does not compare the checksums; up to 1.5 it wrote none.
+        if zipfile.is_zipfile(stream) and (member := zipfile.ZipFile(stream).testzip()):
+            raise ValueError(f"{member} is damaged")
         stream.seek(0)
         content = torch.load(stream, map_location="cpu", weights_only=True)
     except Exception as error:  # of many classes, as the damage may be anywhere

@@ -206,10 +206,14 @@ def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
     for out in (tmp_path / "out", tmp_path / "out.hdf5"):
         form = [] if out.suffix else [*PARQUET, "--dtype", "float32"]
         run("embed", shorter, out, *form, *MODEL, "--top", "--stateful", "--batch-size", 4)
-    rows = parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])
+    found = [parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])]
+    embedder = ElmoEmbedder(MODEL[1], MODEL[3], stateful=True, batch_size=4)
+    sentences = [line.split() for line in shorter.read_text().splitlines()]
+    found.append(embedder.embed_sentences(sentences, layers="top"))
     expected = read(tmp_path / "out.hdf5")
-    for number, row in enumerate(rows):
-        np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
+    for rows in found:
+        for number, row in enumerate(rows):
+            np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
 
 
 @pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])

@@ -13,7 +13,8 @@ from bilm.embedding.scoring import Scorer
 from bilm.errors import OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
-from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
+from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from tests.helpers import GOLDEN, VARIANTS, VOCAB, printed, refuse, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
@@ -200,6 +201,14 @@ def test_patterns_choose_words_that_match(predictor):
     assert [sorted(dict(place.best)) for place in places] == [["the"], sorted({"the", words[-1]})]
     with pytest.raises(OptionsError, match="`candidates`: none of them is in the vocabulary"):
         next(predictor.predict([["a"]], candidates=["unseenword", "<UNK>"]))
+
+
+def test_rows_that_are_no_word_are_not_predicted(predictor):
+    words = [*predictor.vocabulary.words]
+    words[4:7] = "", "New York", words[3]
+    odd = WordPredictor(predictor.model, UnicodeCharsVocabulary.from_words(words, 50))
+    ((place,),) = odd.predict([["the"]], len(words))
+    assert sorted(word for word, _ in place.best) == sorted({*words} - {"", "New York", *SPECIAL_TOKENS})
 
 
 def test_pattern_of_many_wildcards_is_quick(predictor):

@@ -63,7 +63,7 @@ def test_build_refuses_its_corpus(text, tmp_path):
     (tmp_path / "link").symlink_to(text)
     for outfile in (text, tmp_path / "link"):
         command = ("vocab", "build", "--train-prefix", tmp_path / "t*", "--outfile", outfile, "--overwrite")
-        assert "is an input and would be lost; give another name" in refuse(*command)
+        assert "is one of the files that are read; give another path" in refuse(*command)
 
     assert text.read_bytes() == TEXT.encode()
     outfile = tmp_path / "vocab.txt"

@@ -108,7 +108,7 @@ def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out.hdf5"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES))
     with text.open() as lines, text.open("rb") as content:
-        for file in (str(text), lines, content, io.StringIO(text.read_text())):
+        for file in (str(text), lines, content, io.StringIO("\ufeff" + text.read_text().replace("\n", "\r"))):
             embedder.embed_file(file, out, "top", 64, True, overwrite=True)
             with h5py.File(out) as found:
                 assert_equal([found[str(i)][()] for i in range(4)], [vectors[-1] for vectors in expected])
@@ -281,6 +281,9 @@ def test_unknown_forms_are_refused(embedder, word_files):
             embedder.embed_file(VOCAB, "out.hdf5", **{name: value})
     with pytest.raises(OptionsError, match="layers is 7; give all, top, average, concat, characters or the"):
         next(embedder.embed_sentences(SENTENCES, layers=7))
+    for layers in (1.0, True, np.array(1)):
+        with pytest.raises(OptionsError, match="`layers` is .*; it must be a string or an integer"):
+            next(embedder.embed_sentences(SENTENCES, layers=layers))
     with pytest.raises(OptionsError, match="the model reads words of its vocabulary, not characters"):
         ElmoEmbedder(*word_files).embed_sentences(SENTENCES, layers="characters")
 

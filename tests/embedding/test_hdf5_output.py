@@ -34,11 +34,9 @@ class StubEmbedder(ChunkEmbedder):
         return n_sentences >= 5
 
     def embed_chunk(self, sentences, form):
-        shape = (3, 1, 4) if form.layers == "all" else (1, 4)
-        return [
-            np.concatenate([np.full(shape, sum(word.encode()), form.dtype) for word in words], axis=-2)
-            for words in sentences
-        ]
+        ones = np.ones((3, 1, 4) if form.layers == "all" else (1, 4), form.dtype)
+        numbers = [np.array([sum(word.encode()) for word in words], form.dtype) for words in sentences]
+        return [ones * of_sentence[:, None] for of_sentence in numbers]
 
 
 @pytest.fixture
@@ -112,7 +110,7 @@ def test_file_has_form(out):
 
 @pytest.mark.parametrize(
     ("form", "second"),
-    [({}, 11), ({"use_sentence_keys": True}, 7), ({"layers": "top", "compression": "gzip"}, 11)],
+    [({}, 10), ({"use_sentence_keys": True}, 7), ({"layers": "top", "compression": "gzip"}, 10)],
     ids=["numbers", "sentences", "compressed"],
 )
 def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -109,9 +110,20 @@ SAMPLES = {
         [],
     ),
     "Quotation marks in French": (
-        {"t": '« Venez. » " Oui. " Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici.'},
+        {"t": '« Venez. » " Oui. " Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici.\n\nIl dit: « Oui. »'},
         ["--language", "fr"],
-        ["« Venez . »", '" Oui . "', "Il part .", "« Oui . »", "« Non . »", "[ 1 ] Fin .", "[ 2 ] Ici ."],
+        [
+            *(
+                "« Venez . »",
+                '" Oui . "',
+                "Il part .",
+                "« Oui . »",
+                "« Non . »",
+                "[ 1 ] Fin .",
+                "[ 2 ] Ici .",
+            ),
+            "Il dit : « Oui . »",
+        ],
         [],
     ),
     "Quotation marks in German": (
@@ -200,13 +212,14 @@ SAMPLES = {
             "b.tsv": "\n\tnote\tid\n0\tIt is.\t3\n",
             "c": "One, note, two.\n",
             "d": "note\n\nIt was, too.\n",
+            **{"e.csv": 'note\n"Yes, all."\n', "f.tsv": "note\nOne, a, b.\n"},
         },
         ["--field", "note", "--heldout", "0"],
         [
             *("It rose , they said .", '" So "', "The end .", "It is ."),
-            *("One , note , two .", "note", "It was , too ."),
+            *("One , note , two .", "note", "It was , too .", "Yes , all .", "One , a , b ."),
         ],
-        ["table: 2 files"],
+        ["table: 4 files"],
     ),
     "Table by its name": (
         {"a.csv": "id,note\n"},
@@ -232,6 +245,7 @@ SAMPLES = {
         ["He saw it .", "It , too , was , well , old .", "Mr . X saw"],
         ["t: most lines seem tokenised; --tokens keeps lines and words"],
     ),
+    "Tokens": ({"t": "He saw it .\nIt\u2029, too .\n"}, ["--tokens"], ["He saw it .", "It , too ."], []),
     "Tags in plain text": (
         {"t": "See <b>it</b>"},
         [],
@@ -618,7 +632,7 @@ NOT_TEXT = {
 @pytest.mark.parametrize("what", NOT_TEXT)
 def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    files = {"x": NOT_TEXT[what], "README.md": "No.", "t.txt": "Yes.", "a": "", "b": ""}
+    files = {"x": NOT_TEXT[what], "README.md": "No.", "Notice sur t.txt": "Yes.", "a": "", "b": ""}
     raw = write(Path("raw"), files)
     out = tmp_path / "corpus"
     assert f"{raw / 'x'}: is {what}" in refuse("prepare", raw / "x", "--out", out)
@@ -658,7 +672,8 @@ REFUSED = {
     "t: is METS, a list of the files": ({"t": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>"}, []),
     "t: is FoLiA; `folia2txt`": ({"t": "<FoLiA xmlns='f'><t>x</t></FoLiA>"}, []),
     "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
-    "a.csv: line 3: 3 cells, and the first line has 2": ({"a.csv": "id,text\n1,a\n1,a,b\n"}, []),
+    "a.csv: line 4: 3 cells, and the first line has 2": ({"a.csv": "\nid,text\n1,a\n1,a,b\n"}, []),
+    "t: the text that begins aa": ({"t": "a" * (1 << 21) + "a\n"}, ["--tokens"]),
     "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
     "a.tsv: line 4: a quotation mark is not closed": ({"a.tsv": 'id\ttext\n1\t"A\n2\tb\n3\tc"\n'}, []),
     "a.tsv: line 2: '\t' expected after '\"'; a cell that begins": ({"a.tsv": 'id\ttext\n1\t"A," b.\n'}, []),
@@ -912,6 +927,15 @@ def test_standard_input_among_the_corpus_is_no_text(tmp_path, monkeypatch):
     assert snapshot(corpus) == before
 
 
+def test_named_pipe_is_a_text_whatever_its_name(tmp_path):
+    pipe = tmp_path / "README"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_text, "One.")
+        run("prepare", pipe, "--out", tmp_path / "corpus", "--heldout", 0)
+    assert sentences_of(tmp_path / "corpus") == ["One ."]
+
+
 def test_corpus_in_a_folder_is_no_text(tmp_path):
     raw = write(tmp_path / "raw", {"t": "One."})
     run("prepare", raw / "t", "--out", raw / "corpus", "--heldout", 0)
@@ -979,14 +1003,36 @@ def test_processes_give_the_same_corpus(tmp_path):
     code = """
 import sys
 from bilm.text import prepare
-prepare._n_processes = lambda: int(sys.argv[1])
-prepare.prepare(sys.argv[2], sys.argv[3])
+if int(sys.argv[1]) >= 0:
+    prepare._n_processes = lambda: int(sys.argv[1])
+    prepare.prepare(sys.argv[2], sys.argv[3])
+else:  # a worker of a pool may start no processes
+    prepare.background.n_cores = lambda: 2
+    prepare.multiprocessing.Pool(1).apply(prepare.prepare, sys.argv[2:])
 """
     path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    for n in (0, 3):
+    for n in (0, 3, -1):
         done = python("-c", code, n, raw, tmp_path / str(n), PYTHONPATH=path)
         assert done.returncode == 0, done.stderr
-    assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3")
+    assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3") == snapshot(tmp_path / "-1")
+
+
+def test_lack_of_processes_is_said(tmp_path):
+    raw = write(tmp_path / "raw", {"t": "One."})
+    code = """
+import os, sys
+from bilm.cli import main
+from bilm.text import prepare
+fork, prepare._n_processes = os.fork, lambda: 2
+forks = iter([fork])  # only the first succeeds
+def fork_once():
+    return next(forks, lambda: os.stat("/none"))()
+os.fork = fork_once
+main(["prepare", *sys.argv[1:]])
+"""
+    done = python("-c", code, raw, "--out", tmp_path / "corpus", PYTHONPATH=str(ROOT))
+    assert done.stderr.splitlines()[-1] == "Error: a process cannot be started: No such file or directory"
+    assert done.returncode == 1 and os.listdir(tmp_path) == ["raw"]
 
 
 def test_train_takes_a_corpus(tmp_path, monkeypatch):
@@ -1069,14 +1115,14 @@ def test_damaged_steps_are_refused(content, message, tmp_path):
 
 NASTY = st.text(
     st.sampled_from(
-        "aA é́ ก็บคน我北。.!?·;'’-\u00ad\u200b\u200d\ufeff\x00\x1c\x85\u2028\u2029\n\r\t\ud800<>😀👍🏽न्"
+        "aA é́ ก็บคน我北。.!?·;'’»«-\u00ad\u200b\u200d\ufeff\x00\x1c\x85\u2028\u2029\n\r\t\ud800<>😀👍🏽न्"
     )
 )
 
 
 @given(
     st.lists(NASTY),
-    st.sampled_from(["en", "th", "grc", "und"]),
+    st.sampled_from(["en", "fr", "th", "grc", "und"]),
     st.sampled_from([*UnicodeForm, None]),
     st.sampled_from(Split),
 )
@@ -1131,5 +1177,6 @@ def test_long_paragraphs_end_with_sentences():
     pieces = [*paragraphs([line])]
     assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
     assert len([*paragraphs(["ሰላም ነው። " * 1000])]) > 3
+    assert {piece[0] + piece[-1] for piece in paragraphs(["« Je viens. » " * 1000])} == {"«»"}
     pieces = [*paragraphs(f"verse {k}" for k in range(2000))]
     assert len(pieces) > 1 and max(map(len, pieces)) < 10_000

@@ -1,6 +1,7 @@
 """Vocabularies: ids and characters of words, and files: building, checking and writing them."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,6 +36,13 @@ def test_word_ids(make):
     assert (vocab.bos, vocab.eos, vocab.unk) == (3, 4, 5)
     assert [vocab.word_to_id(word) for word in (*WORDS, "unseen")] == [*range(6), 5]
     assert vocab.decode([3, 0, 1, 4]) == "<S> the . </S>"
+
+
+def test_string_is_not_taken_for_words():
+    encode = partial(Vocabulary.from_words(SPECIAL_TOKENS).encode, split=False)
+    for call in (Vocabulary.from_words, UnicodeCharsVocabulary.from_words, encode):
+        with pytest.raises(DataError, match="` is 'the'; it must be words, each a string"):
+            call("the")
 
 
 def test_encoding(make):

@@ -129,6 +129,15 @@ def test_other_tensors_are_refused(content, message, tmp_path):
         find_weights(path).read(NAMES)
 
 
+def test_damaged_tensor_is_refused(tmp_path):
+    data = bytearray(saved(state_dict()))
+    tensor = next(tensor for name, tensor in state_dict().items() if name.endswith("projection.weight"))
+    data[data.index(tensor.numpy().tobytes()) + 2] ^= 1
+    (tmp_path / "weights.th").write_bytes(data)
+    with pytest.raises(WeightsError, match=r"cannot be read by PyTorch: .*/data/\d+ is damaged"):
+        find_weights(tmp_path / "weights.th").read(NAMES)
+
+
 def test_missing_pytorch_is_named(model_tar, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(WeightsError, match=r"model.tar.gz/weights.th: .* run pip install '.\[torch\]'"):

@@ -66,7 +66,8 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
 def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
     """Print the perplexity of a text under the full softmax.
 
-    Every token is scored once. The LSTM state is carried from sentence to sentence.
+    Every token is scored once. The LSTM state is carried from sentence to sentence, in stretches of about
+    1,000 tokens.
     """
     process.import_tensorflow()
     from bilm.cli.commands.training import PrintingReporter
