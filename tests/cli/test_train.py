@@ -67,8 +67,7 @@ def test_folder_of_text_may_hold_the_run_but_not_the_vocabulary(tmp_path, smalle
     words = ("train", "--train-prefix", folder, "--save-dir", folder / "run", "--options", smallest_file())
     message = refuse(*words, "--vocab-file", folder / VOCAB.name)
     assert message == f"{folder / VOCAB.name}: is inside {folder}, which is read; give a path outside it"
-    words = ("train", "--train-prefix", folder / "*", *words[3:])
-    message = refuse(*words, "--vocab-file", folder / VOCAB.name)
+    message = refuse(*words[:2], folder / "*", *words[3:], "--vocab-file", folder / VOCAB.name)
     assert message == f"{folder / VOCAB.name}: is one of the files that are read; give another path"
     (folder / VOCAB.name).unlink()
     for command in (words, (*words, "--resume")):

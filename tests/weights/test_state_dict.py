@@ -131,7 +131,7 @@ def test_other_tensors_are_refused(content, message, tmp_path):
 
 def test_damaged_tensor_is_refused(tmp_path):
     data = bytearray(saved(state_dict()))
-    tensor = next(tensor for name, tensor in state_dict().items() if name.endswith("projection.weight"))
+    tensor = next(tensor for name, tensor in state_dict().items() if name.endswith("projection.bias"))
     data[data.index(tensor.numpy().tobytes()) + 2] ^= 1
     (tmp_path / "weights.th").write_bytes(data)
     with pytest.raises(WeightsError, match=r"cannot be read by PyTorch: .*/data/\d+ is damaged"):
