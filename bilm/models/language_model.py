@@ -135,7 +135,7 @@ class LanguageModel(keras.Model):
             negatives: (ids, n_draws) by direction for the sampled softmax, see
                 `bilm.training.negative_sampling.Negatives`; empty for the full softmax.
             dropout_seed: int32 (2,) in training; None turns dropout off.
-            tying_share: share of ``word_vector_tying`` that applies.
+            tying_share: share of ``word_vector_tying`` and ``softmax_row_tying`` that applies.
         """
         types = self.encoder.encode_types(inputs.type_characters)
         words = tf.gather(types, inputs.token_types)
@@ -189,20 +189,30 @@ class LanguageModel(keras.Model):
     def _tying_penalty(self, types: tf.Tensor, type_words: tf.Tensor) -> tf.Tensor:
         """Compute the weighted mean of 1 - cosine similarity of word vectors and softmax rows.
 
-        It ties the two softly, as `share_embedding_softmax` does wholly for word input (Press and Wolf 2017,
-        arXiv:1608.05859). Its gradient changes the word vectors only.
+        .. code-block:: text
+
+            a mean(1 - cos(x, [y])) + b mean(1 - cos([x], y))
+
+        x is the vector of a word, y its softmax row, and what is in brackets has no gradient. This ties the
+        two softly, as `share_embedding_softmax` does wholly for word input (Press and Wolf 2017,
+        arXiv:1608.05859).
 
         Args:
             types: shape (words, projection_dim), vectors of distinct words.
             type_words: int32 (words,), their word ids; words with -1 do not count.
         """
-        if not self.options.word_vector_tying or self.encoder.char_cnn is None:
-            return tf.zeros([])
+        of_words, of_rows = self.options.word_vector_tying, self.options.softmax_row_tying
+        penalty = tf.zeros([])
+        if not (of_words or of_rows) or self.encoder.char_cnn is None:
+            return penalty
         is_known = tf.cast(type_words >= 0, tf.float32)
-        rows = tf.stop_gradient(tf.gather(self.softmax.kernel.value, tf.maximum(type_words, 0)))
-        cosines = tf.reduce_sum(tf.math.l2_normalize(types, 1) * tf.math.l2_normalize(rows, 1), axis=1)
-        mean = tf.math.divide_no_nan(tf.reduce_sum(is_known * (1.0 - cosines)), tf.reduce_sum(is_known))
-        return self.options.word_vector_tying * mean
+        rows = tf.gather(self.softmax.kernel.value, tf.maximum(type_words, 0))
+        x, y = tf.math.l2_normalize(types, 1), tf.math.l2_normalize(rows, 1)
+        for weight, product in ((of_words, x * tf.stop_gradient(y)), (of_rows, tf.stop_gradient(x) * y)):
+            if weight:  # a gradient of zeros would still decay the rows
+                distances = is_known * (1.0 - tf.reduce_sum(product, axis=1))
+                penalty += weight * tf.math.divide_no_nan(tf.reduce_sum(distances), tf.reduce_sum(is_known))
+        return penalty
 
     def call(self, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Compute the logits of each next word, from zero states and without dropout.

@@ -25,6 +25,7 @@ _EXTRAS: dict[str, Any] = {
     "activation_regularization": 0.0,
     "temporal_activation_regularization": 0.0,
     "word_vector_tying": 0.0,
+    "softmax_row_tying": 0.0,
     "passage_tokens": 0,
 }  # what bilm-tf lacks
 _SHOWN = (*SCHEDULE, "dropout", *_EXTRAS)
@@ -69,6 +70,7 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
         "activation_regularization": 2.0,
         "temporal_activation_regularization": 1.0,
         "weight_decay": 0.1,
+        "softmax_row_tying": 3.0,
         "passage_tokens": 1000,
     },
 }
@@ -143,7 +145,7 @@ def _of_recipe(
     """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
     if options.char_cnn is None:
-        values["word_vector_tying"] = 0.0  # it would have no effect
+        values["word_vector_tying"] = values["softmax_row_tying"] = 0.0  # they would have no effect
     if options.unroll_steps == 1:
         values["temporal_activation_regularization"] = 0.0  # there are no changes from step to step
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps

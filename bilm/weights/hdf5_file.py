@@ -278,4 +278,6 @@ def _write_arrays(path: Path, arrays: Arrays) -> None:
         for name, array in arrays.items():
             n_chunks = -(-4 * array.size // _MOST_OF_CHUNK)
             chunks = (-(-len(array) // n_chunks), *array.shape[1:])
-            file.create_dataset(name, data=array, dtype="float32", chunks=chunks, fletcher32=True)
+            # Of a chunk that damage hides, HDF5 reads the fill value, which is refused.
+            settings = {"chunks": chunks, "fletcher32": True, "fillvalue": np.nan}
+            file.create_dataset(name, data=array, dtype="float32", **settings)

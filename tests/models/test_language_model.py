@@ -162,9 +162,10 @@ class TestDropout:
         assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
 
-    def test_penalty_of_distance_to_softmax_rows(self, batch):
+    @pytest.mark.parametrize("moved", ["word_vector_tying", "softmax_row_tying"])
+    def test_penalty_of_distance_of_words_and_rows(self, moved, batch):
         """Words outside the vocabulary have no row; each other word of the batch counts once."""
-        options = dataclasses.replace(CHARACTERS, word_vector_tying=2.0, bidirectional=False)
+        options = dataclasses.replace(CHARACTERS, **{moved: 2.0}, bidirectional=False)
         model, inputs = LanguageModel(options), batch(options)
         vectors = model.encoder.encode_types(inputs.type_characters).numpy()
         rows = dict(zip(WORDS, model.softmax.kernel.numpy(), strict=True))
@@ -174,7 +175,10 @@ class TestDropout:
         distances = [1 - x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
         with tf.GradientTape() as tape:
             found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))
-        assert tape.gradient(found.penalty, model.softmax.kernel.value) is None, "the rows stay"
+        gradients = tape.gradient(found.penalty, [weight.value for weight in model.weights])
+        named = zip(model.named_weights(), gradients, strict=True)
+        changed = {name.partition("/")[0] for name, gradient in named if gradient is not None}
+        assert changed == ({"encoder"} if moved == "word_vector_tying" else {"softmax"})
         assert 0 < len(distances) < len(vectors)
         assert float(found.penalty) == pytest.approx(2 * np.mean(distances), rel=1e-5)
         seed = {"dropout_seed": tf.constant([1, 2])}

@@ -43,9 +43,10 @@ def test_a_text_gets_more_dropout_that_is_read_more_often_or_is_short(n_tokens, 
     assert options.dropout == dropout
     others = (
         *(options.activation_regularization, options.temporal_activation_regularization),
-        *(options.weight_decay, options.passage_tokens, options.word_vector_tying),
+        *(options.weight_decay, options.passage_tokens),
+        *(options.word_vector_tying, options.softmax_row_tying),
     )
-    assert others == ((2, 1, 0.1, 1000, 3) if n_passes > 4 else (0, 0, 0, 0, 3))
+    assert others == ((2, 1, 0.1, 1000, 3, 3) if n_passes > 4 else (0, 0, 0, 0, 3, 0))
 
 
 @pytest.mark.parametrize("recipe", Recipe)
@@ -68,12 +69,13 @@ def test_the_recipe_of_bilm_tf():
     assert (options.softmax_bias_init, options.softmax_init_scale) == (SoftmaxBiasInit.ZEROS, 1.0)
     assert not options.variational_dropout and options.weight_decay == options.word_vector_tying == 0
     assert options.activation_regularization == options.temporal_activation_regularization == 0
-    assert options.passage_tokens == 0
+    assert options.passage_tokens == options.softmax_row_tying == 0
 
 
 def test_word_input_is_not_tied():
     words = TINY.with_values({"char_cnn": None})
-    assert with_recipe(words, Recipe.ONE_PASS, PLAN).word_vector_tying == 0
+    options = with_recipe(words, Recipe.MANY_PASSES, PLAN)
+    assert options.word_vector_tying == options.softmax_row_tying == 0
 
 
 def test_what_is_given_wins():

@@ -19,7 +19,8 @@ from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
 GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
-NEW = {"softmax_row_init": "random", "word_vector_tying": 0.0}  # keys of later versions, values as without
+# Keys of later versions, with values as without them.
+NEW = {"softmax_row_init": "random", "word_vector_tying": 0.0, "softmax_row_tying": 0.0}
 SAME = {"rel": 1e-5, "abs": 1e-6}
 
 
