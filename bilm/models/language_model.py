@@ -17,6 +17,8 @@ _LARGE_WINDOW = 1 << 26
 """Bytes of a layer's gates above which the directions run one after the other: products of that size keep
 all cores busy, and the backward pass needs its memory only once."""
 
+_LEAST_SQUARE = 1e-4  # of the length of a softmax row, so that the gradient of a shorter one is limited
+
 
 class WindowLosses(NamedTuple):
     """Sums over the tokens of one window; the caller adds them up and divides once.
@@ -207,7 +209,7 @@ class LanguageModel(keras.Model):
             return penalty
         is_known = tf.cast(type_words >= 0, tf.float32)
         rows = tf.gather(self.softmax.kernel.value, tf.maximum(type_words, 0))
-        x, y = tf.math.l2_normalize(types, 1), tf.math.l2_normalize(rows, 1)
+        x, y = tf.math.l2_normalize(types, 1), tf.math.l2_normalize(rows, 1, _LEAST_SQUARE)
         for weight, product in ((of_words, x * tf.stop_gradient(y)), (of_rows, tf.stop_gradient(x) * y)):
             if weight:  # a gradient of zeros would still decay the rows
                 distances = is_known * (1.0 - tf.reduce_sum(product, axis=1))

@@ -263,9 +263,9 @@ class Options(_Checked):
         0.0,
         "weight in the training loss of [1 - cosine similarity](recipes.md#word-vectors-and-softmax-rows) "
         "between the vectors of words and their softmax rows, times the share of the highest learning rate "
-        "that the step has, which moves the vectors of words alone. No effect with word input",
+        "that the step has; it moves the vectors of words only. No effect with word input",
     )
-    softmax_row_tying: _Factor = parameter(0.0, "the same, which moves the softmax rows alone")
+    softmax_row_tying: _Factor = parameter(0.0, "the same penalty, which moves the softmax rows only")
     weight_decay: _Factor = flag(0.0, "weight decay per step, as a factor of the learning rate")
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

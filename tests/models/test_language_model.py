@@ -185,6 +185,11 @@ class TestDropout:
         half = model.losses(inputs, model.zero_states(2), **seed, tying_share=0.5).penalty
         assert float(half) == pytest.approx(np.mean(distances), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
+        model.softmax.kernel.assign(tf.zeros_like(model.softmax.kernel))
+        with tf.GradientTape() as tape:
+            penalty = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2])).penalty
+        gradients = tape.gradient(penalty, [weight.value for weight in model.weights])
+        assert tf.linalg.global_norm(gradients) < 1000, "rows of zeros have no endless gradient"
 
 
 def losses_and_gradients(precision, options):
