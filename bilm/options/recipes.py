@@ -36,7 +36,7 @@ _RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this
 _MOST_OF_SEVERAL = 4  # passes
 _DROPOUT, _MOST_DROPOUT = 0.1, 0.3
 _DROPOUT_RISES = 5, 60  # passes; dropout rises linearly with their logarithm
-_DROPOUT_TOKENS = 200_000  # a larger text is memorised more slowly, and a smaller one faster
+_DROPOUT_TOKENS = 200_000  # a larger text is memorised more slowly: passes count less
 
 _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
@@ -70,7 +70,6 @@ _VALUES: dict[Recipe, dict[str, Any]] = {
         "activation_regularization": 2.0,
         "temporal_activation_regularization": 1.0,
         "weight_decay": 0.1,
-        "softmax_row_tying": 3.0,
         "passage_tokens": 1000,
     },
 }
@@ -152,7 +151,7 @@ def _of_recipe(
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(n_steps)
     if recipe is Recipe.MANY_PASSES:  # the more passes over a small text, the more it is memorised
-        passes = n_passes / math.sqrt(n_tokens / _DROPOUT_TOKENS)
+        passes = n_passes / math.sqrt(max(n_tokens / _DROPOUT_TOKENS, 1.0))
         first, last = _DROPOUT_RISES
         share = math.log(max(passes, first) / first) / math.log(last / first)
         values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
