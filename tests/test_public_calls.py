@@ -67,7 +67,10 @@ REFUSED = {
         lambda run: load_vocabulary(VOCAB, 1.5),
         "`max_word_length` is 1.5; it must be an integer",
     ),
-    "bytes": (lambda run: bilm.Vocabulary(VOCAB).encode(b"the"), "`sentence` is b'the'; it must be words, each a string"),
+    "bytes": (
+        lambda run: bilm.Vocabulary(VOCAB).encode(b"the"),
+        "`sentence` is b'the'; it must be words, each a string",
+    ),
     "words of bytes": (lambda run: bilm.Vocabulary(VOCAB).encode([b"the"]), r"`sentence` is \[b'the'\]"),
     "a number of a hyper-parameter": (
         lambda run: bilm.train(TRAIN, VOCAB, "run", changes={"lstm.dim": np.float32(1.5)}),
