@@ -214,8 +214,9 @@ def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
     Raises:
         DataError: the path is such a file, or in such a folder.
     """
+    target = Path(path).resolve()
     for text in chain.from_iterable(map(_matches, patterns)):
-        if Path(path).resolve().is_relative_to(text.resolve()):
+        if target.is_relative_to(text.resolve()):
             what, remedy = "one of the files that are read", "another path"
             if text.is_dir():
                 what, remedy = f"inside {text}, which is read", "a path outside it"

@@ -452,7 +452,7 @@ def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
 
 def _delimiter(header: str, column: str, name: str) -> str | None:
     """Return the delimiter of a table by its first line, if that names the column; None if it does not."""
-    for mark in "\t" if re.search(r"\.tsv\b", name, re.IGNORECASE) else ",;\t":
+    for mark in "\t,;" if re.search(r"\.tsv\b", name, re.IGNORECASE) else ",;\t":
         names = next(csv.reader([header.strip("\r\n").partition("\r")[0]], delimiter=mark), [])
         if column in names and (len(names) > 1 or _TABLE_NAME.search(name)):
             return mark

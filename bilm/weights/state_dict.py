@@ -138,10 +138,11 @@ def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
         remedy = "in a clone of bilm, run pip install '.[torch]'"
         raise WeightsError(f"{source}: is a PyTorch file, which PyTorch 2.6 or later reads; {remedy}")
     try:
-        if sum(_sizes(stream).values()) > stream.seek(0, 2):  # PyTorch does not compress
+        sizes = _sizes(stream)
+        if sum(sizes.values()) > stream.seek(0, 2):  # PyTorch does not compress
             raise ValueError("it is compressed")
         # PyTorch does not compare the checksums; up to 1.5 it wrote none.
-        if zipfile.is_zipfile(stream) and (member := zipfile.ZipFile(stream).testzip()):
+        if sizes and (member := zipfile.ZipFile(stream).testzip()):
             raise ValueError(f"{member} is damaged")
         stream.seek(0)
         content = torch.load(stream, map_location="cpu", weights_only=True)
