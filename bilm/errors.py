@@ -97,6 +97,24 @@ def require_paths(**paths: object) -> None:
         require_kind(name, value, str | os.PathLike | None)
 
 
+def require_words(subject: str, words: Iterable[str]) -> list[str]:
+    """Return words as a list; a string is not taken for its characters.
+
+    Raises:
+        DataError: `words` is a string, or has an item that is not one; the message begins with `subject`.
+    """
+    if isinstance(words, str | bytes) or not isinstance(words, Iterable):
+        kind = "a string" if isinstance(words, str) else f"of type {type(words).__name__}"
+        raise DataError(f"{subject} is {kind}, not a list of words: {words!r:.80}")
+    listed = list(words)
+    if not {*map(type, listed)} <= {str}:
+        for place, word in enumerate(listed):
+            if not isinstance(word, str):
+                kind = f"of type {type(word).__name__}"
+                raise DataError(f"{subject}, word {place} is {kind}, not a string: {word!r:.80}")
+    return listed
+
+
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Make a public function check the kinds of its arguments, which are those of its annotations.
 

@@ -69,9 +69,12 @@ REFUSED = {
     ),
     "bytes": (
         lambda run: bilm.Vocabulary(VOCAB).encode(b"the"),
-        "`sentence` is b'the'; it must be words, each a string",
+        "`sentence` is of type bytes, not a list of words: b'the'",
     ),
-    "words of bytes": (lambda run: bilm.Vocabulary(VOCAB).encode([b"the"]), r"`sentence` is \[b'the'\]"),
+    "words of bytes": (
+        lambda run: bilm.Vocabulary(VOCAB).encode([b"the"]),
+        "`sentence`, word 0 is of type bytes, not a string",
+    ),
     "a number of a hyper-parameter": (
         lambda run: bilm.train(TRAIN, VOCAB, "run", changes={"lstm.dim": np.float32(1.5)}),
         "lstm.dim: expected an integer, got 1.5",

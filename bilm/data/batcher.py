@@ -1,12 +1,12 @@
 """Conversion of tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 import numpy as np
 
 from bilm.data.packing import number_types
-from bilm.errors import ArgumentError, DataError, VocabularyError, checked
+from bilm.errors import DataError, VocabularyError, checked, require_words
 from bilm.io import PathLike
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS
@@ -124,7 +124,7 @@ def batch_to_ids(
         >>> batch_to_ids([["The", "river", "sang"], ["Hello"]]).shape
         (2, 3, 50)
     """
-    batch = words_of_all(sentences)
+    batch = list(words_of_each(sentences))
     vocabulary = UnicodeCharsVocabulary.from_words(SPECIAL_TOKENS, max_characters)
     vocabulary.unicode_form = unicode_form
     marked = Batcher(vocabulary, max_characters).batch_sentences(batch)
@@ -134,35 +134,14 @@ def batch_to_ids(
     return ids
 
 
-def words_of(number: int, sentence: Iterable[str]) -> list[str]:
-    """Return the words of a sentence as a list.
-
-    Args:
-        number: number of the sentence, for errors.
-        sentence: its words.
+def words_of_each(sentences: Iterable[Iterable[str]]) -> Iterator[list[str]]:
+    """Return the words of sentences as lists, each read when it is asked for.
 
     Raises:
-        DataError: the sentence is a string, or has an item that is not a string.
+        DataError: the argument is a string, or not iterable; or, as it is reached, a sentence is not words.
     """
-    if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
-        kind = "a string" if isinstance(sentence, str) else f"of type {type(sentence).__name__}"
-        raise DataError(f"sentence {number} is {kind}, not a list of words: {sentence!r:.80}")
-    words = list(sentence)
-    if not {*map(type, words)} <= {str}:
-        for place, word in enumerate(words):
-            if not isinstance(word, str):
-                kind = f"of type {type(word).__name__}"
-                raise DataError(f"sentence {number}, word {place} is {kind}, not a string: {word!r:.80}")
-    return words
-
-
-def words_of_all(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Return the words of all sentences as lists.
-
-    Raises:
-        DataError: as `words_of` and `require_sentences`.
-    """
-    return list(map(words_of, count(), require_sentences(sentences)))
+    subjects = map("sentence {}".format, count())
+    return map(require_words, subjects, require_sentences(sentences))
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
@@ -177,21 +156,9 @@ def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[s
     return sentences
 
 
-def require_words(name: str, words: Iterable[str]) -> list[str]:
-    """Return the distinct words that an argument lists.
-
-    Raises:
-        ArgumentError: the argument is a string, or lists something else; the message has its `name`.
-    """
-    listed = [] if isinstance(words, (str, bytes)) or not isinstance(words, Iterable) else [*words]
-    if not listed or not all(isinstance(word, str) for word in listed):
-        raise ArgumentError(f"`{name}` is {words!r:.80}; it must be a list of words")
-    return [*dict.fromkeys(listed)]
-
-
 def _lay_out(sentences: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
     """Return all tokens, with marks, and a mask of their places, bool (n sentences, longest + 2)."""
-    batch = words_of_all(sentences)
+    batch = list(words_of_each(sentences))
     if not batch:
         raise DataError("there are no sentences to batch")
     tokens = [token for words in batch for token in (BOS, *words, EOS)]

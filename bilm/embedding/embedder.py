@@ -7,7 +7,7 @@ import functools
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -19,7 +19,7 @@ from bilm.data import batcher, packing
 from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, PackedModel, SoftmaxRows
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
-from bilm.errors import DataError, OptionsError, require_flags, require_positive
+from bilm.errors import DataError, OptionsError, require_flags, require_positive, require_words
 from bilm.io import lines, outputs, run_files
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision
@@ -267,7 +267,7 @@ class ElmoEmbedder(ChunkEmbedder):
             DataError: a sentence is not a list of words; or, if `stateful`, there are more sentences than
                 `batch_size`.
         """
-        sentences = batcher.words_of_all(batch)
+        sentences = list(batcher.words_of_each(batch))
         if self.model.stateful and len(sentences) > self.model.max_batch_size:
             raise DataError(
                 f"{len(sentences)} sentences, but the state of only {self.model.max_batch_size} is carried; "
@@ -318,9 +318,10 @@ class ElmoEmbedder(ChunkEmbedder):
             OptionsError: `batch_size` is out of range, or there are no such layers or pooling.
             DataError: a sentence is not a list of words; raised when the sentence is reached.
         """
-        checked = map(batcher.words_of, count(), batcher.require_sentences(sentences))
         form = packing.VectorForm(layers, pooling=pooling)
-        embedded = self.with_rows(batch_size).in_chunks(checked, lambda words: words, form)
+        embedded = self.with_rows(batch_size).in_chunks(
+            batcher.words_of_each(sentences), lambda words: words, form
+        )
         return (vectors for chunk in embedded for _, vectors in chunk)
 
     def embed_text(
@@ -360,10 +361,10 @@ class ElmoEmbedder(ChunkEmbedder):
 
         Raises:
             OptionsError: there are no such layers, or the embedder is stateful and `words` is given.
-            DataError: a sentence is not a list of words; raised when the sentence is reached.
+            DataError: `words` is not a list of words; nor is a sentence, raised when it is reached.
         """
-        chosen = None if words is None else batcher.require_words("words", words)
-        read = map(batcher.words_of, count(), batcher.require_sentences(sentences))
+        chosen = None if words is None else require_words("`words`", words)
+        read = batcher.words_of_each(sentences)
         report = EmbeddingReport()
         return chain.from_iterable(occurrences(self, read, chosen, packing.VectorForm(layers), report))
 

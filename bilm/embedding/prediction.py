@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import packing, stream
-from bilm.data.batcher import require_words
 from bilm.embedding.scoring import Scorer
-from bilm.errors import ArgumentError, OptionsError, checked, require_positive
+from bilm.errors import ArgumentError, OptionsError, checked, require_positive, require_words
 from bilm.io import PathLike
 from bilm.options.parameters import Context
 from bilm.run_directory.model_source import ModelArguments
@@ -155,8 +154,8 @@ class WordPredictor(Scorer):
             raise ArgumentError("`words` names words of the text; leave out `gap` and `patterns`")
         in_form = self.vocabulary.in_form
         gap = None if gap is None else in_form([gap])[0]
-        chosen = None if words is None else frozenset(in_form(require_words("words", words)))
-        allowed = None if candidates is None else self._ids_of(require_words("candidates", candidates))
+        chosen = None if words is None else frozenset(in_form(require_words("`words`", words)))
+        allowed = None if candidates is None else self._ids_of(require_words("`candidates`", candidates))
 
         def is_place(word: str) -> bool:
             if has_gaps:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.backend.keras_backend import HomeProcess, backend, keras
-from bilm.data.batcher import require_sentences, words_of
+from bilm.data.batcher import words_of_each
 from bilm.data.packing import Packing, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
 from bilm.errors import CheckpointError, DataError
@@ -147,8 +147,7 @@ class Scorer:
         Raises:
             DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
         """
-        read = map(words_of, count(), require_sentences(sentences))
-        for chunk in in_groups(read, lambda words: len(words) + 2, least):
+        for chunk in in_groups(words_of_each(sentences), lambda words: len(words) + 2, least):
             for word in chain.from_iterable(chunk):
                 if word.split() != [word]:
                     raise DataError(f"{word!r:.80} is not a word: it is empty or has whitespace")

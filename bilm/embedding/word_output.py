@@ -60,7 +60,7 @@ def occurrences(
         raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
     in_form = normaliser(embedder.model.options.unicode_form)
     spellings: dict[str, list[str]] = defaultdict(list)
-    for word in words or ():
+    for word in dict.fromkeys(words or ()):
         spellings[in_form(word)].append(word)
 
     def with_places() -> Iterator[tuple[int, Sequence[str], list[tuple[int, str]]]]:

@@ -4,11 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 
-from bilm.errors import DataError, OptionsError, VocabularyError, checked
+from bilm.errors import OptionsError, VocabularyError, checked, require_words
 from bilm.io import PathLike, outputs
 from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary_file import BOS, EOS, SPECIAL_TOKENS, UNK, vocabulary_words
@@ -114,7 +113,7 @@ class Vocabulary:
     @classmethod
     def from_words(cls, words: Iterable[str]) -> "Vocabulary":
         """Make a vocabulary from words in id order, without a file."""
-        return cls(_words(words, "words"))
+        return cls(require_words("`words`", words))
 
     @property
     def size(self) -> int:
@@ -267,7 +266,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     @classmethod
     def from_words(cls, words: Iterable[str], max_word_length: int = 50) -> "UnicodeCharsVocabulary":
         """Make a vocabulary from words in id order, without a file."""
-        return cls(_words(words, "words"), max_word_length)
+        return cls(require_words("`words`", words), max_word_length)
 
     @cached_property
     def word_char_ids(self) -> np.ndarray:
@@ -347,15 +346,9 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
-    return sentence.split() if split and isinstance(sentence, str) else _words(sentence, "sentence")
-
-
-def _words(words: Iterable[str], name: str) -> list[str]:
-    """Return words as a list; a string is not taken for its characters."""
-    listed: list[Any] = [*words] if isinstance(words, Iterable) and not isinstance(words, str) else [None]
-    if not all(isinstance(word, str) for word in listed):
-        raise DataError(f"`{name}` is {words!r:.80}; it must be words, each a string")
-    return listed
+    if split and isinstance(sentence, str):
+        return sentence.split()
+    return require_words("`sentence`", sentence)
 
 
 @checked

@@ -8,7 +8,7 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.embedding import parquet_output
-from bilm.errors import ArgumentError, OptionsError
+from bilm.errors import DataError, OptionsError
 from tests.helpers import MODEL, refuse, run
 
 pytestmark = pytest.mark.usefixtures("opened_once")
@@ -174,10 +174,10 @@ def test_list_of_words_is_not_written_over(files):
 
 
 def test_words_are_a_list_of_strings(embedder):
-    with pytest.raises(ArgumentError, match="`words` is 'owl'; it must be a list of words"):
+    with pytest.raises(DataError, match="`words` is a string, not a list of words: 'owl'"):
         embedder.embed_words([["owl"]], "owl")
     embedder.stateful = True
     with pytest.raises(OptionsError, match="stateful: the state passes through all sentences"):
         next(embedder.embed_words([["owl"]], ["owl"]))
-    with pytest.raises(ArgumentError, match="it must be a list of words"):
+    with pytest.raises(DataError, match="`words`, word 0 is of type list, not a string"):
         next(embedder.embed_words([["owl"]], [["owl"]]))

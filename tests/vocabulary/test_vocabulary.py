@@ -41,7 +41,7 @@ def test_word_ids(make):
 def test_string_is_not_taken_for_words():
     encode = partial(Vocabulary.from_words(SPECIAL_TOKENS).encode, split=False)
     for call in (Vocabulary.from_words, UnicodeCharsVocabulary.from_words, encode):
-        with pytest.raises(DataError, match="` is 'the'; it must be words, each a string"):
+        with pytest.raises(DataError, match="` is a string, not a list of words: .the."):
             call("the")
 
 
