@@ -103,7 +103,10 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         **settings: Any,  # noqa: ANN401
     ) -> None:
         if settings.get("model") is not None:
-            options_file = weight_file = None
+            if options_file == DEFAULT_OPTIONS_FILE:
+                options_file = None
+            if weight_file == DEFAULT_WEIGHT_FILE:
+                weight_file = None
         super().__init__(options_file, weight_file, cuda_device=cuda_device, **settings)
 
     @cached_property

@@ -12,7 +12,7 @@ import numpy as np
 from bilm.data.batcher import require_sentences
 from bilm.data.packing import Layers, Pooling, VectorForm
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import BackendError, DataError, WeightsError
+from bilm.errors import BackendError, DataError, WeightsError, require_kind
 from bilm.io.messages import os_errors_as
 
 try:
@@ -103,6 +103,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def _embedder(self) -> ElmoEmbedder:
+        require_kind("model", self.model, str | os.PathLike)
         path = os.path.abspath(self.model)
         with os_errors_as(WeightsError, path):
             files = [path, *(os.scandir(path) if os.path.isdir(path) else ())]

@@ -29,7 +29,9 @@ def run(*arguments: object) -> str:
     print(f"$ bilm {shlex.join(words)}", flush=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        bilm.main(words, standalone_mode=False)
+        status = bilm.main(words, standalone_mode=False)
+    if status:  # stopped
+        sys.exit(status)
     return printed.getvalue()
 
 

@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 from bilm.analysis.neighbours import find_neighbours
-from bilm.analysis.pictures import picture_format
+from bilm.analysis.pictures import PAGE, picture_format
 from bilm.cli.flags import embedding_model
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
@@ -85,7 +85,7 @@ def plot_mixes(shares: Mixes, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("share of the mix")
     axes.legend()
-    with atomic.writing(path, failure=DataError, errors=[ValueError]) as (temporary,):
+    with atomic.writing(path, overwrite=False, failure=DataError, errors=[ValueError]) as (temporary,):
         figure.savefig(temporary, format=picture_format(path))
 
 
@@ -128,6 +128,8 @@ def main(
         raise click.UsageError("give --results, or --word, --sentence and --text together, or all four")
     if plot is not None and results is None:
         raise click.UsageError("--plot draws the mixes of --results; give it")
+    if plot is not None and picture_format(plot) == PAGE:
+        raise DataError(f"{plot}: give a name that ends in .png, .svg or .pdf")
     if results is not None:
         shares, scales = read_mixes(results)
         print_mixes(shares, scales)

@@ -26,6 +26,7 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.word_output import WordOccurrence
 from bilm.errors import BilmError, DataError
 from bilm.io.lines import read_lines, read_words
+from bilm.io.outputs import check_output
 from bilm.run_directory.model_source import ModelArguments
 
 ByWord = dict[str, list[WordOccurrence]]
@@ -99,6 +100,7 @@ def main(
     """Print the table and the occurrences."""
     if plot is not None:
         picture_format(plot)  # fails early
+        check_output(plot, overwrite=False)
     words = read_words(words_file)
     embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     in_old, in_new = (find_occurrences(embedder, text, words) for text in (old, new))

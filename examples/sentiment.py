@@ -62,7 +62,8 @@ def bag_of_elmo(options_file: Path, weight_file: Path, n_labels: int) -> keras.M
     """Build a classifier of the mean of ELMo vectors; only the mix of the biLM's layers is learned."""
     text = keras.Input((), dtype="string")
     elmo = Elmo(options_file, weight_file, l2_coef=0.001)
-    return _classifier(text, elmo(SentenceVectorizer()(text)), n_labels)
+    ids = SentenceVectorizer(unicode_form=elmo.encoder.options.unicode_form)(text)
+    return _classifier(text, elmo(ids), n_labels)
 
 
 def _classifier(text: keras.KerasTensor, vectors: keras.KerasTensor, n_labels: int) -> keras.Model:

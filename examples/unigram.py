@@ -18,6 +18,7 @@ from bilm.data.corpus import count_corpus
 from bilm.errors import BilmError
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.vocabulary.vocabulary_file import form_of_words
 
 
 def unigram_perplexity(train_counts: np.ndarray, heldout_counts: np.ndarray, bos: int) -> tuple[float, int]:
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         vocabulary = load_vocabulary(args.vocab_file)
+        vocabulary.unicode_form = form_of_words(vocabulary.words)  # as of a new model
         train = count_corpus(find_files(args.train_prefix), vocabulary)
         heldout = count_corpus(find_files(args.heldout), vocabulary)
     except BilmError as error:

@@ -120,9 +120,10 @@ def test_weights_replaced_in_a_folder_are_read_anew(tmp_path):
     ("settings", "texts"),
     [
         *(({"layers": "first"}, TEXTS), ({"pooling": None}, TEXTS), ({"model": "none"}, TEXTS)),
-        *(({}, "the river"), ({}, [["a", 1]])),
+        *(({"model": ""}, TEXTS), ({"model": None}, TEXTS)),
+        *(({}, "the river"), ({}, [["a", 1]]), ({}, {"the river": 1})),
     ],
-    ids=["layers", "pooling", "model", "string", "number"],
+    ids=["layers", "pooling", "model", "empty", "no model", "string", "number", "dictionary"],
 )
 def test_vectorizer_refuses_bad_input(settings, texts):
     with pytest.raises(BilmError):

@@ -140,7 +140,7 @@ def picture_format(path: PathLike) -> str:
     return form
 
 
-def save_picture(picture: Picture, path: PathLike, overwrite: bool = True) -> None:
+def save_picture(picture: Picture, path: PathLike, overwrite: bool = False) -> None:
     """Write a picture to a file, atomically.
 
     Args:

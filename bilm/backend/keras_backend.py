@@ -5,7 +5,7 @@ Other packages import Keras from this module only; the modules of this package i
 
 - ``run_lstm``: run one layer over a window or over whole rows,
 - ``Layer``: the base class of layers that users copy and pickle; ``Dropout``: the dropout layer,
-- ``gather``: rows of a table by number,
+- ``gather``: rows of a table by number; ``max_over_windows``: the maxima over the second of three axes,
 - ``distinct_rows`` and ``encode_in_parts``: encode each distinct word once, with others of its length,
 - ``compiled``: a function for inference, compiled if the backend compiles,
 - ``FIXED_SHAPES``: True if every new shape is compiled, so that callers should use few shapes,

@@ -61,9 +61,7 @@ def gather(table: jax.Array, numbers: jax.Array) -> jax.Array:
     return jnp.take(table, numbers, axis=0)
 
 
-def max_over_windows(convolved: jax.Array) -> jax.Array:
-    """Return the maxima over the windows: (words, windows, filters) -> (words, filters)."""
-    return keras.ops.max(convolved, axis=1)
+max_over_windows = functools.partial(keras.ops.max, axis=1)
 
 
 def distinct_rows(rows: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,5 +1,6 @@
 """The network on PyTorch: plain loops over the steps, with gradients by autograd."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,9 +119,7 @@ def gather(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.embedding(numbers, table)
 
 
-def max_over_windows(convolved: torch.Tensor) -> torch.Tensor:
-    """Return the maxima over the windows: (words, windows, filters) -> (words, filters)."""
-    return keras.ops.max(convolved, axis=1)
+max_over_windows = functools.partial(keras.ops.max, axis=1)
 
 
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

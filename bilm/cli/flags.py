@@ -183,11 +183,16 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
-        metavar=kind.name if kind else None,
+        metavar=kind.name if kind else _choices_of(parameter),
         default=default if parameter.shown is None else None,
         show_default=parameter.shown or parameter.shown is None,
         help=parameter.help,
     )
+
+
+def _choices_of(parameter: Parameter) -> str | None:
+    """Return the choices as options.json spells them, which click would not."""
+    return "|".join(parameter.kind.values()) if issubclass(parameter.kind, Choice) else None
 
 
 def _kind_of(parameter: Parameter) -> click.ParamType:
@@ -363,12 +368,14 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
     """
     if str(path) == STDIN:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
+    if what := own_output(path):
+        raise DataError(f"{path}: is {what}")
     if not os.path.exists(path):
         is_sentence = len(str(path).split()) > 1
         hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
         raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
     if os.path.isdir(path):
-        raise DataError(f"{path}: is {own_output(path) or 'a folder; give a file of it'}")
+        raise DataError(f"{path}: is a folder; give a file of it")
     return Path(path)
 
 

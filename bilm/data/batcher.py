@@ -1,6 +1,6 @@
 """Conversion of tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import count
 
 import numpy as np
@@ -145,12 +145,12 @@ def words_of_each(sentences: Iterable[Iterable[str]]) -> Iterator[list[str]]:
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
-    """Return the sentences unchanged if they are an iterable other than a string.
+    """Return the sentences unchanged if they are an iterable with an order, and no string.
 
     Raises:
-        DataError: the argument is a string, or not iterable.
+        DataError: the argument is a string, has no order, or is not iterable.
     """
-    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
+    if isinstance(sentences, str | bytes | Mapping | Set) or not isinstance(sentences, Iterable):
         kind = type(sentences).__name__
         raise DataError(f"sentences must be lists of words, in a list, got {kind}: {sentences!r:.80}")
     return sentences

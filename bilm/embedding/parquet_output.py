@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,9 +64,9 @@ def embedded(
         column: name of the column of sentences, words separated by whitespace; a blank one gets no vectors.
 
     Raises:
-        DataError: `column` is missing or is not text.
+        DataError: `column` is missing or is not text, or the table has one of the two columns.
     """
-    sentences = [text.split() for text in texts_of(table, column)]
+    sentences = [text.split() for text in texts_of(table, column, (TOKENS, VECTORS))]
     embedded_chunks = embedder.in_chunks(sentences, lambda words: words, form)
     vectors = [array for chunk in embedded_chunks for _, array in chunk]
     table = table.append_column(TOKENS, pa.array(sentences, pa.list_(pa.string())))
@@ -74,12 +74,14 @@ def embedded(
     return table.append_column(VECTORS, with_blank[:-1])
 
 
-def texts_of(table: pa.Table, column: str) -> list[str]:
-    """Return the strings of a column.
+def texts_of(table: pa.Table, column: str, added: Collection[str]) -> list[str]:
+    """Return the strings of a column of a table to which columns will be added.
 
     Raises:
-        DataError: there is no such column, or it is not text.
+        DataError: there is no such column, or it is not text; or one of the others exists.
     """
+    if taken := [name for name in added if name in table.column_names]:
+        raise DataError(f"there is a column {taken[0]!r}, which would be added; give it another name")
     if column not in table.column_names:
         raise DataError(f"there is no column {column!r}, only {', '.join(table.column_names)}")
     texts = table[column].to_pylist()

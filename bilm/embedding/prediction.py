@@ -153,6 +153,8 @@ class WordPredictor(Scorer):
         if has_gaps and words is not None:
             raise ArgumentError("`words` names words of the text; leave out `gap` and `patterns`")
         in_form = self.vocabulary.in_form
+        if gap is not None and gap.split() != [gap]:
+            raise ArgumentError(f"`gap` is {gap!r:.80}; it must be one word")
         gap = None if gap is None else in_form([gap])[0]
         chosen = None if words is None else frozenset(in_form(require_words("`words`", words)))
         allowed = None if candidates is None else self._ids_of(require_words("`candidates`", candidates))

@@ -121,6 +121,10 @@ class Scorer:
         transfer.set_weights(model.named_weights(), stored.arrays(), stored.source)
         return cls(model, vocabulary, stored.steps)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model, without compiled functions."""
+        return type(self), (self.model, self.vocabulary, self._steps)
+
     @cached_property
     def pipeline(self) -> TextPipeline:
         """Steps from raw text to sentences, see `bilm.ElmoEmbedder.pipeline`."""

@@ -298,7 +298,7 @@ def spooled(blocks: Iterable[bytes], name: str, place: str) -> Iterator[Path]:
             problem = f"{name} cannot be kept in a temporary file: {error.strerror or error}"
             raise DataError(f"{problem}; set TMPDIR to another directory") from error
         if not n_bytes:
-            raise DataError(f"{name} is empty")
+            raise DataError(f"{name} is empty, or has been read before")
         yield path
 
 

@@ -385,10 +385,10 @@ class Options(_Checked):
 def _dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and their values, also those of nested objects."""
     for key, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from _dotted(value, f"{section}{key}.")
         else:
-            yield section + key, value
+            yield f"{section}{key}", value
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

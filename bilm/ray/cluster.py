@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from bilm.errors import ArgumentError, BilmError, OptionsError, ProcessError, require_positive
+from bilm.errors import ArgumentError, BilmError, OptionsError, ProcessError, require_kind, require_positive
 from bilm.io.messages import held_back, reason
 from bilm.runs.reporter import Reporter, TrainingResult
 
@@ -55,8 +55,9 @@ class Cluster:
             raise ArgumentError(
                 f"`ray`: {self.address!r:.80} is not an address; give local, auto, HOST:PORT or ray://HOST:PORT"
             )
-        numbers = {"ray_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
+        numbers = {"n_workers": self.n_workers, "cpus_per_worker": self.cpus_per_worker}
         require_positive(**{name: number for name, number in numbers.items() if number is not None})
+        require_kind("gpus_per_worker", self.gpus_per_worker, float | None)
         if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker < float("inf"):
             raise OptionsError(f"gpus_per_worker is {self.gpus_per_worker}; it must be 0 or more")
 
@@ -158,7 +159,7 @@ class Cluster:
             wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
             raise OptionsError(
                 f"{self.n_workers or 1} workers of {wanted} each do not fit: Ray has {n_cpus:g} CPUs and "
-                f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
+                f"{n_gpus:g} GPUs; see `n_workers`, `cpus_per_worker` and `gpus_per_worker`"
             )
         n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
         # One CPU stays free for reading: Ray reserves a whole CPU for a reading task, and would wait forever.

@@ -24,7 +24,7 @@ import ray.data
 from pyarrow.fs import FileSelector, FileType
 from ray.data.datasource import FilenameProvider
 
-from bilm.backend.settings import use_threads
+from bilm.backend import settings as backend_settings
 from bilm.data import corpus, packing
 from bilm.embedding import parquet_output as parquet
 from bilm.errors import DataError
@@ -133,11 +133,14 @@ class _Worker:
         *,
         column: str = "text",
         n_threads: int | None = None,
+        xla: bool = True,
     ) -> None:
         self._arguments = model if isinstance(model, ModelArguments) else ModelArguments(model=model)
         self._vocab_file, self._column = vocab_file, column
         if n_threads is not None:
-            use_threads(n_threads)
+            backend_settings.use_threads(n_threads)
+        if not xla:
+            backend_settings.use_xla(False)
 
 
 class Embed(_Worker):
@@ -156,6 +159,7 @@ class Embed(_Worker):
         dtype: ``float16`` or ``float32``.
         pooling: see `ElmoEmbedder.embed_sentences`.
         n_threads: threads of TensorFlow in this process; by default TensorFlow chooses.
+        xla: false to disable XLA in this process, see `bilm.use_xla`.
         settings: `batch_size`, `batch_tokens`, `max_cached_words` and `cuda_device` of `ElmoEmbedder`.
 
     Raises:
@@ -177,9 +181,10 @@ class Embed(_Worker):
         dtype: str = "float16",
         pooling: str | None = None,
         n_threads: int | None = None,
+        xla: bool = True,
         **settings: Any,
     ) -> None:
-        super().__init__(model, vocab_file, column=column, n_threads=n_threads)
+        super().__init__(model, vocab_file, column=column, n_threads=n_threads, xla=xla)
         self._form, self._settings = packing.VectorForm(layers, dtype, pooling), settings
 
     @cached_property
@@ -208,6 +213,7 @@ class Score(_Worker):
         vocab_file: see `bilm.test`.
         column: see `Embed`.
         n_threads: see `Embed`.
+        xla: see `Embed`.
 
     Raises:
         BilmError: in a call: the model cannot be read or has no softmax, or a batch lacks the column.
@@ -222,7 +228,8 @@ class Score(_Worker):
     def __call__(self, batch: Batch) -> pa.Table:
         """Score a batch; see the class."""
         table = sentences_of(batch)
-        sentences = [text.split() for text in parquet.texts_of(table, self._column)]
+        added = parquet.TOKENS, "known", "forward", "backward"
+        sentences = [text.split() for text in parquet.texts_of(table, self._column, added)]
         scored = self._model(words for words in sentences if words)
         scores = [next(scored) if words else None for words in sentences]
         table = table.append_column(parquet.TOKENS, pa.array(sentences, pa.list_(pa.string())))
@@ -290,12 +297,13 @@ def _results(
     absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths}
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
+        settings |= {"column": parquet.SENTENCE, "n_threads": workers.cpus, "xla": backend_settings.xla_is_on}
         yield _read_pieces(files, workers).map_batches(
             worker,
             batch_size=None,
             batch_format="pyarrow",
             fn_constructor_args=(dataclasses.replace(model, **absolute), vocabulary),
-            fn_constructor_kwargs={**settings, "column": parquet.SENTENCE, "n_threads": workers.cpus},
+            fn_constructor_kwargs=settings,
             compute=ray.data.ActorPoolStrategy(size=workers.n),
             num_cpus=workers.reserved_cpus,
             num_gpus=workers.gpus,

@@ -260,6 +260,7 @@ def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
     from bilm.text.prepare import corpus_arguments
 
     own = corpus_arguments(arguments["corpus"])
+    own |= {name: arguments[name] for name in ("heldout_prefix",) if name in arguments}
     if kind == "restart" and not arguments.get("remap_vocab"):
         del own["vocab_file"]
     for name in arguments.keys() & own.keys():

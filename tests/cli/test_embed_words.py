@@ -127,6 +127,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
         ("out.npz", (), "out.npz: npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
+        ("out.npz", ("--words", "words", "--use-sentence-keys"), "--use-sentence-keys, the form of /"),
         ("out", ("--min-count", 2), "--min-count does not go with --format hdf5"),
         ("out.parquet", ("--min-count", 2), "does not go with --format parquet, the form of /"),
     ],

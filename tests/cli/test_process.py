@@ -56,7 +56,7 @@ def test_closed_streams_become_null(tmp_path):
         assert (done.returncode, done.stderr) == (0, ""), redirection
         assert outfile.read_text().startswith("<S>\n</S>\n<UNK>\n"), redirection
     done = shell("<&-", *build[:5], "-", "--outfile", tmp_path / "none")
-    assert (done.returncode, done.stderr) == (1, "Error: standard input is empty\n")
+    assert (done.returncode, done.stderr) == (1, "Error: standard input is empty, or has been read before\n")
 
 
 def counting(tmp_path, ignored=None):

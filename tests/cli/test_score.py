@@ -1,5 +1,6 @@
 """`bilm score` and `predict`: log-probabilities of sentences and tokens, and likely words."""
 
+import copy
 import json
 import re
 
@@ -117,6 +118,9 @@ def test_tsv(tmp_path):
     header, first, *_ = score("char", tmp_path / "t", "--tokens")
     assert header == "line\tposition\ttoken\tknown\tforward\tbackward"
     assert first.startswith("0\t0\t<S>\t1\t\t-")
+    (tmp_path / "blank").write_text("\n\n")
+    flags = ("--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt")
+    assert printed("score", tmp_path / "blank", *flags).startswith("line\twords\t")
 
 
 # --- predicted words ------------------------------------------------------------------------------
@@ -216,6 +220,11 @@ def test_pattern_of_many_wildcards_is_quick(predictor):
     assert not places[0].best
 
 
+def test_copied_predictor_predicts_the_same(predictor):
+    (expected,), (found,) = (one.predict([["the", "a"]], 2) for one in (predictor, copy.deepcopy(predictor)))
+    assert found == expected
+
+
 def test_one_direction_has_one_context(tmp_path):
     folder = GOLDEN / "char-forward"
     predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")
@@ -270,9 +279,10 @@ def test_command_fills_gaps(tmp_path, predictor):
 def test_contradicting_flags_of_predict_are_refused(tmp_path):
     path = tmp_path / "words"
     path.write_text("the\ntwo words\n")
-    flags = ("predict", path, "--save-dir", FOLDER / "final")
+    flags = ("predict", path, "--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt")
     for own, status, message in (
         (("--format", "text"), 2, "--format text fills gaps; give --gap or --patterns"),
+        (("--gap", "two words"), 1, "--gap is 'two words'; it must be one word"),
         (("--words", path, "--patterns"), 2, "leave out --gap and --patterns"),
         (("--candidates", path), 1, f"{path}: line 2: 'two words' is not one word; give a word per line"),
     ):

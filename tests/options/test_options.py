@@ -186,6 +186,8 @@ def test_values_by_dotted_key():
     nested = {"lstm": {"dim": 16}, "dropout": 0.5, "char_cnn": {"embedding": {"dim": 8}}}
     assert options.with_values(nested) == changed
     assert options.with_values({"char_cnn": None}).char_cnn is None
+    with pytest.raises(OptionsError, match="char_cnn"):
+        options.with_values({"char_cnn": {}})
     with pytest.raises(OptionsError, match="lstm.dim.x: dim is not a section"):
         options.with_values({"lstm.dim.x": 1})
     with pytest.raises(OptionsError, match="dropout.x: dropout is not a section"):

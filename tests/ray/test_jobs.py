@@ -11,6 +11,7 @@ from unittest.mock import create_autospec
 import numpy as np
 import pytest
 
+from bilm.backend import settings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError
 from bilm.run_directory.model_source import ModelArguments
@@ -115,6 +116,7 @@ def test_call_raises_wrong_input(tmp_path):
     for batch, message in (
         ({"text": np.array(["a"])}, "no column 'line', only text"),
         ({"line": np.array([1])}, "row 0 of a batch is int, not text"),
+        ({"line": np.array(["a"]), "vectors": np.array([1])}, "there is a column 'vectors', which would"),
     ):
         with pytest.raises(DataError, match=message):
             embed(batch)
@@ -131,7 +133,7 @@ def test_scores_of_a_batch():
 
 
 def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
-    """And a checkpoint's name as it is."""
+    """And a checkpoint's name as it is, and whether XLA is on."""
     given, dataset = {}, create_autospec(ray.data.Dataset, instance=True)
     dataset.map_batches.side_effect = lambda worker, **settings: given.update(settings)
     monkeypatch.setattr(jobs, "_read_pieces", lambda *_: dataset)
@@ -139,10 +141,14 @@ def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
     place.connected.return_value = contextlib.nullcontext(Workers(1, 2, 0.0, 2))
     monkeypatch.chdir(tmp_path)
     run_dir = ModelArguments(save_dir="run", checkpoint="best")
+    monkeypatch.setattr(settings, "xla_is_on", False)
     with jobs._results(["texts"], Score, run_dir, "vocab.txt", place):
         model, vocabulary = given["fn_constructor_args"]
     assert model == ModelArguments(save_dir=tmp_path / "run", checkpoint="best")
     assert vocabulary == str(tmp_path / "vocab.txt") and given["fn_constructor_kwargs"]["n_threads"] == 2
+    monkeypatch.setattr(settings, "xla_is_on", True)
+    Score(model, xla=given["fn_constructor_kwargs"]["xla"])
+    assert not settings.xla_is_on
 
 
 # --- on Ray, whose workers load TensorFlow ------------------------------------------------------------

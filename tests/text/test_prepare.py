@@ -1057,7 +1057,7 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
         message = refuse(*command, "--corpus", path, status=2)
         remedy = "`bilm prepare TEXTS --out CORPUS` makes one"
         assert message == f"{path} is not a corpus: {reason}; {remedy}"
-    for flag in ("--train-prefix", "--vocab-file", "--heldout-prefix"):
+    for flag in ("--train-prefix", "--vocab-file"):
         message = refuse(*command, "--corpus", corpus, flag, raw / "00.txt", status=2)
         assert message == f"--corpus does not go with {flag}"
     for config in ([], ["--config", tmp_path / "run.toml"]):
@@ -1068,6 +1068,13 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\n')
     typed = ("--train-prefix", raw / "00.txt", "--vocab-file", corpus / "vocab.txt")
     assert refuse(*command, "--config", tmp_path / "run.toml", *typed) == "enough" and "corpus" not in seen
+    (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\nheldout_prefix = "{corpus}/heldout.txt"\n')
+    other = ("--heldout-prefix", raw / "00.txt")
+    assert refuse(*command, "--config", tmp_path / "run.toml", *other) == "enough"
+    assert (seen["corpus"], seen["heldout_prefix"]) == (str(corpus), (str(raw / "00.txt"),))
+    bilm.prepare([raw], tmp_path / "new")
+    assert refuse(*command, "--config", tmp_path / "run.toml", "--corpus", tmp_path / "new") == "enough"
+    assert seen["heldout_prefix"] == (str(tmp_path / "new/heldout.txt"),)
 
 
 def test_corpus_is_its_files(tmp_path):
@@ -1079,11 +1086,7 @@ def test_corpus_is_its_files(tmp_path):
         assert own.get("heldout_prefix") == (heldout and (heldout,)) and own["seed"] == 3
         assert with_corpus(own, "train") == own  # in the workers of a cluster
         other = {"corpus": corpus, "heldout_prefix": ("other.txt",)}
-        if heldout is None:  # the corpus has none
-            assert with_corpus(other, "train")["heldout_prefix"] == ("other.txt",)
-        else:
-            with pytest.raises(ArgumentError, match="`corpus` does not go with `heldout_prefix`"):
-                with_corpus(other, "train")
+        assert with_corpus(other, "train")["heldout_prefix"] == ("other.txt",)
         assert "vocab_file" not in with_corpus({"corpus": corpus}, "restart")
         assert "vocab_file" in with_corpus({"corpus": corpus, "remap_vocab": True}, "restart")
 

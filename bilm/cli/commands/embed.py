@@ -307,7 +307,7 @@ def _refuse_contradictions(context: click.Context, form: str) -> None:
     chosen |= {f"--{name} {value}" for name, value in values.items()}
     for flag, others in _APART.items():
         for other in sorted(chosen.intersection(others)) if flag in chosen else ():
-            is_of_out = other == f"--format {form}" and "--format" not in chosen
+            is_of_out = f"--format {form}" in (flag, other) and "--format" not in chosen
             reason = f", the form of {context.params['out']}" if is_of_out else ""
             raise click.UsageError(f"{flag} does not go with {other}{reason}")
     if form == "npz" and context.params["words_file"] is None:

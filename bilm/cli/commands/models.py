@@ -139,44 +139,36 @@ def score(
         from bilm.ray.jobs import score
 
         scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
-    records = itertools.starmap(_token_records if tokens else _sentence_records, scores)
-    for i, record in enumerate(itertools.chain.from_iterable(records)):
+    names, records_of = (_OF_TOKEN, _token_records) if tokens else (_OF_SENTENCE, _sentence_records)
+    if form == "tsv":
+        click.echo("\t".join(names))
+    for record in itertools.chain.from_iterable(itertools.starmap(records_of, scores)):
         if form == "jsonl":
-            click.echo(json_line(record))
-            continue
-        if i == 0:
-            click.echo("\t".join(record))
-        click.echo("\t".join(map(_cell, record.values())))
+            click.echo(json_line(dict(zip(names, record, strict=True))))
+        else:
+            click.echo("\t".join(map(_cell, record)))
     if text is not None:
         flags.say_end(text)
 
 
-def _sentence_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
-    yield {
-        "line": number,
-        "words": len(score.words),
-        "unknown": int((~score.is_known).sum()),
-        "forward": float(score.forward.sum()),
-        "backward": None if score.backward is None else float(score.backward.sum()),
-        "sentence": " ".join(score.words),
-    }
+_OF_SENTENCE = ("line", "words", "unknown", "forward", "backward", "sentence")
+_OF_TOKEN = ("line", "position", "token", "known", "forward", "backward")
 
 
-def _token_records(number: int, score: "SentenceScore") -> Iterator[dict[str, Any]]:
+def _sentence_records(number: int, score: "SentenceScore") -> Iterator[tuple[Any, ...]]:
+    backward = None if score.backward is None else float(score.backward.sum())
+    n_unknown, forward = int((~score.is_known).sum()), float(score.forward.sum())
+    yield number, len(score.words), n_unknown, forward, backward, " ".join(score.words)
+
+
+def _token_records(number: int, score: "SentenceScore") -> Iterator[tuple[Any, ...]]:
     from bilm.vocabulary.vocabulary_file import BOS, EOS
 
     forward = [None, *map(float, score.forward)]
     backward = [None] * len(forward) if score.backward is None else [*map(float, score.backward), None]
     known = [True, *map(bool, score.is_known), True]
     for i, token in enumerate([BOS, *score.words, EOS]):
-        yield {
-            "line": number,
-            "position": i,
-            "token": token,
-            "known": known[i],
-            "forward": forward[i],
-            "backward": backward[i],
-        }
+        yield number, i, token, known[i], forward[i], backward[i]
 
 
 def _cell(value: object) -> str:

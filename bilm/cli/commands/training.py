@@ -16,7 +16,8 @@ import click
 from bilm.backend import settings as backend_settings
 from bilm.cli import flags, group, process
 from bilm.errors import BilmError, DataError
-from bilm.io import STDIN, background, progress, run_files
+from bilm.io import background, progress, run_files
+from bilm.io.shards import can_be_read_once
 from bilm.options import PRESETS, Options, recipes
 from bilm.options.parameters import Freeze, parameters
 from bilm.options.plan import Plan
@@ -173,9 +174,8 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
         for name in arguments
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     }
-    of_text = ("train_prefix", "heldout_prefix", "vocab_file")
-    rivals = {"preset": {"options"}, "options": {"preset"}, "corpus": {*of_text}}
-    rivals |= dict.fromkeys(of_text, {"corpus"})
+    rivals = {"preset": {"options"}, "options": {"preset"}, "corpus": {"train_prefix", "vocab_file"}}
+    rivals |= dict.fromkeys(("train_prefix", "heldout_prefix", "vocab_file"), {"corpus"})
     changed = dict(arguments["changes"]) if "changes" in typed else {}
     for name in file.keys() - typed:
         if rivals.get(name, set()) & typed or name in changed:
@@ -256,8 +256,9 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
         estimate: estimate of this process.
     """
     rates = {estimate.threads: estimate.tokens_per_second}
-    if arguments["train_prefix"] and STDIN in map(str, arguments["train_prefix"]):
-        return f"threads: {estimate.threads}; standard input cannot be read again to time others"
+    texts = (*(arguments["train_prefix"] or ()), *(arguments["heldout_prefix"] or ()))
+    if any(map(can_be_read_once, texts)):
+        return f"threads: {estimate.threads}; a pipe cannot be read again to time others"
     n_cores = background.n_cores()
     for threads in sorted({1, backend_settings.cores_of_an_operation(n_cores), n_cores} - rates.keys()):
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
