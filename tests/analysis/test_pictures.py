@@ -35,7 +35,7 @@ def picture(has_numbers=True, **changes):
 def test_text_is_escaped(ending, tmp_path):
     path = tmp_path / f"a.{ending}"
     for has_numbers in (False, True):
-        save_picture(picture(has_numbers), path)
+        save_picture(picture(has_numbers), path, overwrite=has_numbers)
     if ending == "svg":
         ElementTree.parse(path)
     if ending == "html":

@@ -282,7 +282,7 @@ def test_contradicting_flags_of_predict_are_refused(tmp_path):
     flags = ("predict", path, "--save-dir", FOLDER / "final", "--vocab-file", FOLDER / "vocab.txt")
     for own, status, message in (
         (("--format", "text"), 2, "--format text fills gaps; give --gap or --patterns"),
-        (("--gap", "two words"), 1, "--gap is 'two words'; it must be one word"),
+        (("--gap", "two words"), 2, "--gap is 'two words'; it must be one word"),
         (("--words", path, "--patterns"), 2, "leave out --gap and --patterns"),
         (("--candidates", path), 1, f"{path}: line 2: 'two words' is not one word; give a word per line"),
     ):
