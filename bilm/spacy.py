@@ -73,7 +73,7 @@ class FrozenElmo(Shim):
         """
         content = srsly.msgpack_loads(data)
         self.free_bytes += sum(vectors.nbytes for vectors in self.cache.values())
-        self.cache = {}
+        self.cache, self.is_training = {}, False
         if content["archive"] is not None:
             self.embedder = ElmoEmbedder.from_bytes(content["archive"])
         if self.embedder.fingerprint != content["sha256"]:

@@ -9,7 +9,15 @@ from typing import Any, ClassVar, cast
 
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, infers_shapes, is_outermost, keras
 from bilm.backend.settings import portable
-from bilm.errors import OptionsError, WeightsError, checked, require_flags, require_paths, require_positive
+from bilm.errors import (
+    OptionsError,
+    WeightsError,
+    checked,
+    require_flags,
+    require_kind,
+    require_paths,
+    require_positive,
+)
 from bilm.io import PathLike
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
@@ -100,6 +108,7 @@ class Elmo(backend.Layer):
         require_paths(options_file=None if is_content else options_file, weight_file=weight_file, model=model)
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
+        require_kind("dropout", dropout, float | None)
         dropout = self.default_dropout if dropout is None else dropout
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")

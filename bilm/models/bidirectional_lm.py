@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
-from bilm.errors import DataError, OptionsError, require_flags, require_positive
+from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder, States
@@ -136,6 +136,7 @@ class BidirectionalLanguageModel(InferenceModel):
                [ True, False]])
     """
 
+    @checked
     def __init__(
         self,
         options_file: str | Path,
@@ -146,7 +147,6 @@ class BidirectionalLanguageModel(InferenceModel):
         *,
         stateful: bool = False,
     ) -> None:
-        require_flags(use_character_inputs=use_character_inputs, stateful=stateful)
         options = load_inference_options(options_file)
         if use_character_inputs:
             inference.require_characters(options)

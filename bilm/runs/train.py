@@ -48,8 +48,8 @@ def train(
         train_prefix: text, one sentence per line: files, directories or globs; ``-`` for standard input.
         vocab_file: vocabulary, one word per line.
         save_dir: run directory to write.
-        corpus: directory that `bilm.prepare` wrote, in place of `train_prefix`, `vocab_file` and
-            ``heldout_prefix``; the run keeps its ``text.json``.
+        corpus: directory that `bilm.prepare` wrote, in place of `train_prefix`, `vocab_file` and, if it is
+            missing, ``heldout_prefix``; the run keeps its ``text.json``.
         preset: name of a set of hyper-parameters: ``"laptop"`` (the default), ``"original"``, ``"tiny"`` and
             others.
         options: hyper-parameters, instead of a preset: `bilm.Options`, a dictionary with the keys of

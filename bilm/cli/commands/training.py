@@ -187,8 +187,8 @@ _training_flags = flags.together(
     flags.text_files("--train-prefix", required=False),
     flags.path(
         "--corpus",
-        "Corpus of bilm prepare, instead of the other texts and the vocabulary. A restart takes its "
-        "vocabulary with --remap-vocab, or for a new softmax.",
+        "Corpus of bilm prepare: text, vocabulary and, without --heldout-prefix, heldout text. A restart "
+        "takes its vocabulary with --remap-vocab, or for a new softmax.",
     ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""))
