@@ -35,8 +35,9 @@ _WARMUP_SHARE = 16
 _RATE, _RATE_DIM = Optimizer.MUON.default_learning_rate, 512  # measured at this `lstm.dim`
 _MOST_OF_SEVERAL = 4  # passes
 _DROPOUT, _MOST_DROPOUT = 0.1, 0.3
-_DROPOUT_RISES = 5, 60  # passes; dropout rises linearly with their logarithm
-_DROPOUT_TOKENS = 200_000  # a larger text is memorised more slowly: passes count less
+_DROPOUT_THEN, _DROPOUT_TOKENS = 0.15, 2_000_000  # a shorter text is memorised sooner
+_ROW_TYING = 3.0
+_RISE = 5, 16  # passes; dropout and tying rise linearly with their logarithm
 
 _MUON: dict[str, Any] = {
     "optimizer": Optimizer.MUON,
@@ -143,18 +144,20 @@ def _of_recipe(
 ) -> dict[str, Any]:
     """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
-    if options.char_cnn is None:
-        values["word_vector_tying"] = values["softmax_row_tying"] = 0.0  # they would have no effect
     if options.unroll_steps == 1:
         values["temporal_activation_regularization"] = 0.0  # there are no changes from step to step
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(n_steps)
-    if recipe is Recipe.MANY_PASSES:  # the more passes over a small text, the more it is memorised
-        passes = n_passes / math.sqrt(max(n_tokens / _DROPOUT_TOKENS, 1.0))
-        first, last = _DROPOUT_RISES
-        share = math.log(max(passes, first) / first) / math.log(last / first)
-        values["dropout"] = round(_DROPOUT + min(share, 1.0) * (_MOST_DROPOUT - _DROPOUT), 2)
+    if recipe is Recipe.MANY_PASSES:
+        first, last = _RISE
+        share = min(math.log(max(n_passes / first, 1.0)) / math.log(last / first), 1.0)
+        then = _DROPOUT_THEN * (_DROPOUT_TOKENS / n_tokens) ** (1 / 6)
+        then = min(max(then, _DROPOUT), _MOST_DROPOUT)
+        values["dropout"] = round(_DROPOUT + share * (then - _DROPOUT), 2)
+        values["softmax_row_tying"] = round(share * _ROW_TYING, 1)
+    if options.char_cnn is None:
+        values["word_vector_tying"] = values["softmax_row_tying"] = 0.0  # they would have no effect
     return values
 
 
