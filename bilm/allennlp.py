@@ -102,11 +102,9 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         cuda_device: int = -1,
         **settings: Any,  # noqa: ANN401
     ) -> None:
-        if settings.get("model") is not None:
-            if options_file == DEFAULT_OPTIONS_FILE:
-                options_file = None
-            if weight_file == DEFAULT_WEIGHT_FILE:
-                weight_file = None
+        defaults = DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+        if settings.get("model") is not None and (options_file, weight_file) == defaults:
+            options_file = weight_file = None
         super().__init__(options_file, weight_file, cuda_device=cuda_device, **settings)
 
     @cached_property

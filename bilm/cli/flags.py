@@ -180,19 +180,16 @@ def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decora
     if parameter.kind is bool:
         names = f"{flag}/--no-{flag[2:]}" if default else flag
         return click.option(names, is_flag=True, default=default, help=parameter.help)
+    # Choices are shown as options.json spells them, which click would not do.
+    choices = "|".join(parameter.kind.values()) if issubclass(parameter.kind, Choice) else None
     return click.option(
         flag,
         type=kind or _kind_of(parameter),
-        metavar=kind.name if kind else _choices_of(parameter),
+        metavar=kind.name if kind else choices,
         default=default if parameter.shown is None else None,
         show_default=parameter.shown or parameter.shown is None,
         help=parameter.help,
     )
-
-
-def _choices_of(parameter: Parameter) -> str | None:
-    """Return the choices as options.json spells them, which click would not."""
-    return "|".join(parameter.kind.values()) if issubclass(parameter.kind, Choice) else None
 
 
 def _kind_of(parameter: Parameter) -> click.ParamType:

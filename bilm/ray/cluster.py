@@ -159,7 +159,7 @@ class Cluster:
             wanted = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
             raise OptionsError(
                 f"{self.n_workers or 1} workers of {wanted} each do not fit: Ray has {n_cpus:g} CPUs and "
-                f"{n_gpus:g} GPUs; see `n_workers`, `cpus_per_worker` and `gpus_per_worker`"
+                f"{n_gpus:g} GPUs; see `ray_workers`, `cpus_per_worker` and `gpus_per_worker`"
             )
         n = self.n_workers or max(1, int(min(room, (n_cpus - 1) // cpus)))
         # One CPU stays free for reading: Ray reserves a whole CPU for a reading task, and would wait forever.

@@ -260,13 +260,12 @@ def with_corpus(arguments: Mapping[str, Any], kind: str) -> dict[str, Any]:
     from bilm.text.prepare import corpus_arguments
 
     own = corpus_arguments(arguments["corpus"])
-    own |= {name: arguments[name] for name in ("heldout_prefix",) if name in arguments}
     if kind == "restart" and not arguments.get("remap_vocab"):
         del own["vocab_file"]
-    for name in arguments.keys() & own.keys():
+    for name in (arguments.keys() & own.keys()) - {"heldout_prefix"}:
         if arguments[name] != own.get(name):  # what repeats a call may name both
             raise ArgumentError(f"`corpus` does not go with `{name}`")
-    return {**arguments, **own}
+    return {**own, **arguments}
 
 
 class Request:
