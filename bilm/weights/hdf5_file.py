@@ -1,8 +1,6 @@
 """Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
 import math
-import operator
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import BinaryIO
 
 import h5py
 import numpy as np
-from h5py import h5d, h5t, h5z
+from h5py import h5t
 
 from bilm.errors import BilmError, WeightsError
 from bilm.io import atomic, foreign, messages, outputs
@@ -49,10 +47,6 @@ _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # nested groups; weights have five
 _FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
-_FILTERS = (h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32)  # in this order, each once at most
-_CHECKSUM_BYTES = 4
-_MARGIN = 1 << 16  # bytes by which a compressed chunk may be larger than a plain one
-
 
 Stored = Mapping[str, h5py.Dataset | np.ndarray]
 """Arrays in a file, or read from it, by name."""
@@ -110,17 +104,14 @@ def read_arrays(stored: Stored, names: Iterable[WeightName], source: str) -> Arr
         WeightsError: the arrays do not fit `names`, or are damaged.
     """
     needed = check_arrays({name: array.shape for name, array in stored.items()}, names, source)
-    in_file = [array for array in stored.values() if isinstance(array, h5py.Dataset)]
-    if in_file and sum(map(_n_bytes, in_file)) > in_file[0].file.id.get_filesize() * _MOST_COMPRESSED:
-        raise WeightsError(f"{source}: its arrays are larger than a file of its size can hold")
     return {name.own: _read_array(stored[name.hdf5], source) for name in needed}
 
 
 def _read_array(dataset: h5py.Dataset | np.ndarray, source: str) -> np.ndarray:
-    """Read an array as float32; memory use is proportional to the stored bytes.
+    """Read an array as float32.
 
     Args:
-        dataset: array in memory; or in a file, contiguous or in chunks, plain or compressed with deflate.
+        dataset: array in memory or in a file.
         source: name of the file in errors.
 
     Raises:
@@ -128,66 +119,21 @@ def _read_array(dataset: h5py.Dataset | np.ndarray, source: str) -> np.ndarray:
     """
     if isinstance(dataset, np.ndarray):
         return dataset
-    if (problem := _storage_problem(dataset)) is not None:
+    if (problem := _missing(dataset)) is not None:
         raise WeightsError(f"{source}: {dataset.name!r:.80} is {dataset.shape}, and {problem}")
     return as_weights(dataset[()], f"{source}: {dataset.name[1:]}", WeightsError)
 
 
-def _storage_problem(dataset: h5py.Dataset) -> str | None:
-    """Describe a problem that HDF5 does not detect, if any: missing data, or chunks of a wrong size."""
-    properties = dataset.id.get_create_plist()
-    pipeline = [properties.get_filter(i) for i in range(properties.get_nfilters())]
-    filters = [code for code, *_ in pipeline]
-    is_reordered = h5z.FILTER_SHUFFLE in filters and pipeline[0][2] != (dataset.dtype.itemsize,)
-    if is_reordered or filters != [known for known in _FILTERS if known in filters]:
-        return "has other filters than shuffle, deflate and checksums; write it again without them"
+def _missing(dataset: h5py.Dataset) -> str | None:
+    """Describe the data of an array that the file lacks, if any; HDF5 would return zeros."""
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
-    is_compressed = h5z.FILTER_DEFLATE in filters
-    if _n_bytes(dataset) > stored * (_MOST_COMPRESSED if is_compressed else 1):
+    if dataset.nbytes > stored * _MOST_COMPRESSED:
         return f"has only {stored:,} bytes there"
     if dataset.chunks is None:
         return None
-    chunks: list[h5d.StoreInfo] = []
-    dataset.id.chunk_iter(chunks.append)
-    grid = [range(0, *sizes) for sizes in zip(dataset.shape, dataset.chunks, strict=True)]
-    places = {chunk.chunk_offset for chunk in chunks}
-    n_stored = sum(all(map(operator.contains, grid, place)) for place in places)
-    if n_stored != _n_chunks(dataset):
-        return f"only {n_stored:,} of its {_n_chunks(dataset):,} chunks are there"
-    # A chunk that deflate did not make smaller is stored plain, with deflate's bit alone in its mask.
-    skipped = 1 << filters.index(h5z.FILTER_DEFLATE) if is_compressed else 0
-    n_plain = _chunk_bytes(dataset) + _CHECKSUM_BYTES * (h5z.FILTER_FLETCHER32 in filters)
-    for chunk in chunks:
-        is_plain = chunk.filter_mask == skipped and chunk.size == n_plain
-        is_deflated = is_compressed and not chunk.filter_mask
-        if not is_plain and not (is_deflated and _inflated(dataset, chunk) == _chunk_bytes(dataset)):
-            return f"a chunk of it does not hold its {_chunk_bytes(dataset):,} bytes"
-    return None
-
-
-def _chunk_bytes(dataset: h5py.Dataset) -> int:
-    return math.prod(dataset.chunks) * dataset.dtype.itemsize
-
-
-def _n_chunks(dataset: h5py.Dataset) -> int:
-    return math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True))
-
-
-def _n_bytes(dataset: h5py.Dataset) -> int:
-    """Return the bytes that reading an array takes, including the margins of its last chunks."""
-    return dataset.nbytes if dataset.chunks is None else _n_chunks(dataset) * _chunk_bytes(dataset)
-
-
-def _inflated(dataset: h5py.Dataset, chunk: h5d.StoreInfo) -> int:
-    """Decompress a chunk, up to one byte more than declared, and return its size; HDF5 has no such limit."""
-    most = _chunk_bytes(dataset) + 1
-    if chunk.size > most + _MARGIN:
-        return most
-    data = dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-    try:
-        return len(zlib.decompressobj().decompress(data, most))
-    except zlib.error:
-        return 0
+    n_stored = dataset.id.get_num_chunks()
+    n_chunks = math.prod(-(-size // n) for size, n in zip(dataset.shape, dataset.chunks, strict=True))
+    return None if n_stored == n_chunks else f"only {n_stored:,} of its {n_chunks:,} chunks are there"
 
 
 _OVERHEAD = 1 << 18  # bytes besides the arrays, for some dozens of arrays
