@@ -46,48 +46,42 @@ class CharCNN(NetworkLayer):
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ANN401
         """Create the weights; the input's shape does not matter."""
-        options, self.projection = self.options, None
+        options, dim = self.options, self.options.n_filters
         shape = (N_CHARACTERS, options.embedding_dim)
         uniform = keras.initializers.RandomUniform(-1.0, 1.0)
         self.char_embed = self.add_weight(name="char_embed", shape=shape, initializer=uniform)
         self.kernels = [
-            self.add_weight(
-                name=f"W_cnn_{i}",
-                shape=(1, width, options.embedding_dim, number),
-                initializer=self._kernel_initializer(width),
-            )
+            self._add_filters(f"W_cnn_{i}", (1, width, options.embedding_dim, number))
             for i, (width, number) in enumerate(options.filters)
         ]
         self.biases = [
             self.add_weight(name=f"b_cnn_{i}", shape=(number,), initializer="zeros")
             for i, (_, number) in enumerate(options.filters)
         ]
-        self.highways = [self._build_highway(i) for i in range(options.n_highway)]
-        if options.n_filters != self.output_dim:
-            self.projection = (
-                self._add_dense("W_proj", options.n_filters, self.output_dim),
-                self.add_weight(name="b_proj", shape=(self.output_dim,), initializer="zeros"),
+        self.highways = [
+            (
+                *self._add_dense(f"high_{i}_", "carry", dim, -2.0),
+                *self._add_dense(f"high_{i}_", "transform", dim),
             )
+            for i in range(options.n_highway)
+        ]
+        self.projection = None if dim == self.output_dim else self._add_dense("", "proj", self.output_dim)
         self.built = True
 
-    def _kernel_initializer(self, width: int) -> keras.Initializer:
+    def _add_filters(self, name: str, shape: tuple[int, int, int, int]) -> keras.Variable:
         if self.options.activation is Activation.RELU:
-            return keras.initializers.RandomUniform(-0.05, 0.05)
-        return keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / (width * self.options.embedding_dim)))
+            initializer = keras.initializers.RandomUniform(-0.05, 0.05)
+        else:
+            initializer = keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / (shape[1] * shape[2])))
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-    def _add_dense(self, name: str, input_dim: int, output_dim: int) -> keras.Variable:
-        normal = keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / input_dim))
-        return self.add_weight(name=name, shape=(input_dim, output_dim), initializer=normal)
-
-    def _build_highway(self, i: int) -> tuple[keras.Variable, ...]:
-        dim = self.options.n_filters
-        carry_bias = keras.initializers.Constant(-2.0)
-        return (
-            self._add_dense(f"high_{i}_W_carry", dim, dim),
-            self.add_weight(name=f"high_{i}_b_carry", shape=(dim,), initializer=carry_bias),
-            self._add_dense(f"high_{i}_W_transform", dim, dim),
-            self.add_weight(name=f"high_{i}_b_transform", shape=(dim,), initializer="zeros"),
-        )
+    def _add_dense(self, scope: str, name: str, output_dim: int, bias: float = 0.0) -> tuple[Any, Any]:
+        """Create the kernel and the bias of a product with a word's filters."""
+        shape = (self.options.n_filters, output_dim)
+        normal = keras.initializers.RandomNormal(stddev=math.sqrt(1.0 / shape[0]))
+        constant = keras.initializers.Constant(bias)
+        kernel = self.add_weight(name=f"{scope}W_{name}", shape=shape, initializer=normal)
+        return kernel, self.add_weight(name=f"{scope}b_{name}", shape=shape[1:], initializer=constant)
 
     def call(self, character_ids: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Encode words.

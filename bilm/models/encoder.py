@@ -24,24 +24,6 @@ States = tuple[tuple[lstm_cell.LSTMState, ...], ...]
 """LSTM states by direction, then by layer."""
 
 
-def drop(values: Tensor, rate: float, seed: Tensor, place: int, noise_shape: tuple[Any, ...]) -> Tensor:
-    """Zero a share of the values in a training window and scale up the others.
-
-    Args:
-        values: tensor of any shape.
-        rate: share to zero.
-        seed: int32 (2,), the seed of the window; with `place` it determines the mask.
-        place: number of the place in the network.
-        noise_shape: shape of the mask, 1 where it is the same for all.
-    """
-    if rate == 0.0:
-        return values
-    import tensorflow as tf  # on which alone models are trained
-
-    own = tf.random.experimental.stateless_fold_in(seed, place)
-    return tf.nn.experimental.stateless_dropout(values, rate, own, noise_shape=noise_shape)
-
-
 class Encoder(NetworkLayer):
     """Word encoder and one LSTM stack per direction.
 
@@ -151,32 +133,35 @@ class Encoder(NetworkLayer):
             The outputs of each layer, residual included, (steps, rows, projection_dim) each, zero after the
             end of a row, and the states after the window, each row's at its own end.
         """
-        options = self.options
-        steps, rows, dim = keras.ops.shape(inputs)
-        place = direction * (options.lstm.n_layers + 2)
-        if dropout_seed is not None:
-            inputs = drop(inputs, options.word_dropout, dropout_seed, place, (steps, rows, 1))
+        inputs = self.drop(inputs, direction, 0, dropout_seed)
         outputs, after = [], []
         for i, (layer, state) in enumerate(zip(self.stacks[direction], states, strict=True)):
-            if dropout_seed is not None:
-                shape = self._mask_shape(steps, rows, dim)
-                inputs = drop(inputs, options.dropout, dropout_seed, place + 1 + i, shape)
+            inputs = self.drop(inputs, direction, i + 1, dropout_seed)
             output, state = layer(inputs, state, lengths, begins, training=dropout_seed is not None)
-            if i > 0 and options.lstm.use_skip_connections:
+            if i > 0 and self.options.lstm.use_skip_connections:
                 output = output + inputs  # after dropout, as the layer saw them
             outputs.append(output)
             after.append(state)
             inputs = output
         return outputs, tuple(after)
 
-    def drop_output(self, direction: int, output: Tensor, dropout_seed: Tensor | None) -> Tensor:
-        """Apply dropout to the top layer's output, for the softmax."""
-        if dropout_seed is None:
-            return output
-        place = direction * (self.options.lstm.n_layers + 2) + self.options.lstm.n_layers + 1
-        shape = self._mask_shape(*keras.ops.shape(output))
-        return drop(output, self.options.dropout, dropout_seed, place, shape)
+    def drop(self, values: Tensor, direction: int, place: int, seed: Tensor | None) -> Tensor:
+        """Apply dropout in a training window: zero a share of the values and scale up the others.
 
-    def _mask_shape(self, steps: Tensor, rows: Tensor, dim: Tensor) -> tuple[Any, ...]:
-        """Return the shape of one mask for all steps (variational), or of a new one at each step."""
-        return (1 if self.options.variational_dropout else steps, rows, dim)
+        Args:
+            values: shape (steps, rows, dim).
+            direction: 0 forward, 1 backward.
+            place: 0 for the word vectors, of which whole tokens are dropped, then the number of the layer
+                that takes the values as input, from 1; the last is the output layer.
+            seed: int32 (2,), seed of the window; None turns dropout off.
+        """
+        options = self.options
+        rate = options.dropout if place else options.word_dropout
+        if seed is None or rate == 0.0:
+            return values
+        import tensorflow as tf  # on which alone models are trained
+
+        steps, rows, dim = keras.ops.shape(values)
+        mask = (1 if options.variational_dropout else steps, rows, dim) if place else (steps, rows, 1)
+        own = tf.random.experimental.stateless_fold_in(seed, direction * (options.lstm.n_layers + 2) + place)
+        return tf.nn.experimental.stateless_dropout(values, rate, own, noise_shape=mask)

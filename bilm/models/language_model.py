@@ -150,7 +150,7 @@ class LanguageModel(keras.Model):
             if sums and dropout_seed is not None and n_gate_bytes > _LARGE_WINDOW:
                 sums[-1], own_words = _in_turn(sums[-1], own_words)
             outputs, state = self.encoder.run_direction(direction, own_words, states[direction], dropout_seed)
-            hidden = self.encoder.drop_output(direction, outputs[-1], dropout_seed)
+            hidden = self.encoder.drop(outputs[-1], direction, len(outputs) + 1, dropout_seed)
             if dropout_seed is not None:
                 penalties.append(self._penalty(outputs[-1], hidden))
             hidden = tf.reshape(hidden, [-1, self.options.lstm.projection_dim])

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from bilm.data.pipeline import Batch, batch_lines, training_batches
 from bilm.data.stream import Order
-from bilm.models import encoder
-from bilm.models.encoder import Encoder, drop
+from bilm.models.encoder import Encoder
 from bilm.models.language_model import LanguageModel
 from bilm.options import CharCNNOptions, LSTMOptions, Options
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -117,7 +116,7 @@ class TestDropout:
         words = tf.constant(rng.normal(size=(6, 2, 4)), tf.float32)
         dropout = None if seed is None else tf.constant([seed, 1])
         outputs, _ = model.encoder.run_direction(0, words, model.zero_states(2)[0], dropout)
-        return model.encoder.drop_output(0, outputs[-1], dropout).numpy()
+        return model.encoder.drop(outputs[-1], 0, 3, dropout).numpy()
 
     def test_masks_follow_from_the_seed(self):
         assert np.array_equal(self.outputs(CHARACTERS, 1), self.outputs(CHARACTERS, 1))
@@ -131,7 +130,8 @@ class TestDropout:
         assert dropped.any() and same.all() == variational
 
     def test_word_dropout_drops_whole_tokens(self):
-        kept = drop(tf.ones([50, 7, 9]), 0.4, tf.constant([1, 2]), 0, (50, 7, 1)).numpy()
+        model = LanguageModel(dataclasses.replace(CHARACTERS, word_dropout=0.4))
+        kept = model.encoder.drop(tf.ones([50, 7, 9]), 0, 0, tf.constant([1, 2])).numpy()
         zero = (kept == 0).all(-1)
         assert np.all(zero | np.isclose(kept, 1 / 0.6).all(-1))
         assert zero.mean() == pytest.approx(0.4, abs=0.1)
@@ -140,9 +140,9 @@ class TestDropout:
 
     def test_every_place_has_its_own_mask(self, batch, monkeypatch):
         places = []
-        record = lambda values, rate, seed, place, shape: places.append(place) or values  # noqa: E731
-        monkeypatch.setattr(encoder, "drop", record)
-        model = LanguageModel(CHARACTERS)
+        record = lambda seed, place: places.append(place) or seed  # noqa: E731
+        monkeypatch.setattr(tf.random.experimental, "stateless_fold_in", record)
+        model = LanguageModel(dataclasses.replace(CHARACTERS, word_dropout=0.1))
         model.losses(batch(CHARACTERS), model.zero_states(2), dropout_seed=tf.constant([1, 2]))
         assert len(set(places)) == len(places) == 2 * 4  # words, two layers, and the output
 
@@ -154,7 +154,7 @@ class TestDropout:
         for direction in range(2):
             states = model.zero_states(2)[direction]
             outputs, _ = model.encoder.run_direction(direction, words[direction], states, seed)
-            dropped = model.encoder.drop_output(direction, outputs[-1], seed)
+            dropped = model.encoder.drop(outputs[-1], direction, 3, seed)
             output, dropped = outputs[-1].numpy(), dropped.numpy()
             assert np.any(dropped == 0)
             expected.append(2 * np.mean(dropped**2) + np.mean((output[1:] - output[:-1]) ** 2))
