@@ -305,17 +305,9 @@ def find_distribution(path: Path) -> StoredModel:
     Raises:
         BilmError: the path is not a model; if it is another program's, the message says what it is.
     """
-    if not (path.is_dir() or path.is_file()):
-        if kind := foreign.what_it_is(path) or run_files.own_output(path):
-            raise WeightsError(f"{path}: is {kind}")
-        outputs.require_regular(path, WeightsError)
-    archive = None if path.is_dir() else _archive(path)
-    if path.is_file() and archive is None:
+    archive = _archive(path)
+    if archive is None and not path.is_dir():
         return _of_file(path)
-    if archive is None:
-        kind = foreign.what_it_is(path) or run_files.corpus_at(path)
-    else:
-        kind = foreign.describe_names(archive.sizes)
     try:
         if archive is None:
             return _model(path, _in_folder(path))
@@ -324,6 +316,9 @@ def find_distribution(path: Path) -> StoredModel:
             files |= {name: around[name] for name in [options_of(path.name, around)] if name}
         return _model(path, files)
     except BilmError as error:
+        kind = foreign.what_it_is(path) or run_files.corpus_at(path)
+        if archive is not None:
+            kind = foreign.describe_names(archive.sizes)
         if kind is None:
             raise
         raise WeightsError(f"{path}: is {kind}") from error
@@ -382,12 +377,14 @@ def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
 
 def _of_file(path: Path) -> StoredModel:
     """Make the model of a file of weights or options and the other file beside it."""
-    name = path.name
-    with path.open("rb") as stream:
-        is_weights = h5py.is_hdf5(path) or is_state_dict(stream)
+    name, is_weights = path.name, False
+    if path.is_file():
+        with path.open("rb") as stream:
+            is_weights = h5py.is_hdf5(path) or is_state_dict(stream)
     if not is_weights:
-        if (kind := foreign.what_it_is(path)) is not None:
+        if kind := foreign.what_it_is(path) or run_files.own_output(path):
             raise WeightsError(f"{path}: is {kind}")
+        outputs.require_regular(path, WeightsError)
         if not name.endswith((*HDF5_ENDS, *_OPTIONS_ENDS)):
             raise WeightsError(f"{path}: not a model: expected a folder, an archive or a file of weights")
     files = _in_folder(path.parent)
