@@ -22,17 +22,12 @@ def assert_gradients_match(first, second, sources, atol=1e-5):
         with tf.GradientTape() as tape:
             tape.watch(sources)
             outputs = tf.nest.flatten(function())
-            # Each output in a direction of its own, so that no two errors cancel.
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(
-                        output
-                        * tf.cos(tf.reshape(tf.range(tf.size(output), dtype=output.dtype), output.shape))
-                    )
-                    for output in outputs
-                ]
-            )
-        gradients = tape.gradient(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        # Each output in a direction of its own, so that no two errors cancel.
+        numbers = [np.arange(output.shape.num_elements()).reshape(output.shape) for output in outputs]
+        upstream = [
+            tf.cast(np.cos(each), output.dtype) for each, output in zip(numbers, outputs, strict=True)
+        ]
+        gradients = tape.gradient(outputs, sources, upstream, tf.UnconnectedGradients.ZERO)
         results.append([*outputs, *map(tf.convert_to_tensor, gradients)])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, atol=atol, rtol=1e-5)
@@ -191,39 +186,26 @@ def test_window_equals_plain_cell(run, clips, projection):
 
 @each_loop
 @pytest.mark.parametrize("n_at_once", [2, 8192])
-def test_rows_end_at_own_length(n_at_once, loop, monkeypatch):
+def test_rows_end_and_restart_where_told(n_at_once, loop, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
-    (inputs, state, weights), clips, lengths = make(), Clips(3.0, 3.0), [5, 2, 0]
-    run = tf.function(loop, autograph=False)
-    outputs, after = run(inputs, state, weights, clips, tf.constant(lengths))
-    for row, length in enumerate(lengths):
-        own = LSTMState(*(values[row : row + 1] for values in state))
-        if length:
-            expected, own = plain(inputs[:length, row : row + 1], own, weights, clips)
-            np.testing.assert_allclose(outputs[:length, row], expected[:, 0], atol=1e-5)
-        assert not np.any(outputs[length:, row])
-        for found, wanted in zip(after, own, strict=True):
-            np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
-
-
-@each_loop
-def test_rows_restart_where_told(loop, monkeypatch):
-    monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", 2 * BATCH)
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)
     begins = np.zeros((STEPS, BATCH), bool)
     begins[0, 1] = begins[3, 1] = begins[2, 2] = True
     run = tf.function(loop, autograph=False)
-    outputs, after = run(inputs, state, weights, clips, begins=tf.constant(begins))
-    for row, starts in enumerate(([], [0, 3], [2])):
-        own = LSTMState(*(values[row : row + 1] for values in state))
-        for start, end in zip([0, *starts], [*starts, STEPS], strict=True):
-            if start in starts:
-                own = LSTMState(*map(tf.zeros_like, own))
-            if start < end:
-                expected, own = plain(inputs[start:end, row : row + 1], own, weights, clips)
-                np.testing.assert_allclose(outputs[start:end, row], expected[:, 0], atol=1e-5)
-        for found, wanted in zip(after, own, strict=True):
-            np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
+    for lengths, all_starts in (([5, 2, 0], ([], [], [])), ([STEPS] * 3, ([], [0, 3], [2]))):
+        how = {"begins": begins} if any(all_starts) else {"lengths": tf.constant(lengths)}
+        outputs, after = tf.function(loop, autograph=False)(inputs, state, weights, clips, **how)
+        for row, (length, starts) in enumerate(zip(lengths, all_starts, strict=True)):
+            own = LSTMState(*(values[row : row + 1] for values in state))
+            for start, end in zip([0, *starts], [*starts, length], strict=True):
+                if start in starts:
+                    own = LSTMState(*map(tf.zeros_like, own))
+                if start < end:
+                    expected, own = plain(inputs[start:end, row : row + 1], own, weights, clips)
+                    np.testing.assert_allclose(outputs[start:end, row], expected[:, 0], atol=1e-5)
+            assert not np.any(outputs[length:, row])
+            for found, wanted in zip(after, own, strict=True):
+                np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)
 
 
 # --- the softmax ----------------------------------------------------------------------------------
