@@ -1,7 +1,6 @@
-"""Arrays of weights, apart from any format: the protocol of weight files, and checks of their arrays."""
+"""Arrays of weights, apart from any format, and checks of them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import numpy as np
 
@@ -12,25 +11,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, np.ndarray]
 
 _MOST_PROBLEMS = 100  # lines of a message
-
-
-class WeightFile(Protocol):
-    """The weights of a biLM in a file of some format.
-
-    Attributes:
-        shapes: shape of every array, by its name in HDF5.
-    """
-
-    @property
-    def shapes(self) -> Shapes: ...  # noqa: D102
-
-    def read(self, names: Iterable[WeightName]) -> Arrays:
-        """Read arrays by bilm's names, float32; the softmax may be missing from a dump.
-
-        Raises:
-            BilmError: the file cannot be read, or its arrays do not fit `names`.
-        """
-        ...
 
 
 def check_shapes(actual: Shapes, expected: Shapes, source: str) -> None:

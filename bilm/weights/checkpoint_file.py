@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import CheckpointError, WeightsError
+from bilm.errors import CheckpointError
 from bilm.io import atomic, messages, outputs
 from bilm.weights.arrays import Arrays, Shapes, as_weights, check_shapes
 from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName, hdf5_name
@@ -103,10 +103,6 @@ class CheckpointFile:
         expected = {name.tf1 + suffix: name.shape for name in names}
         stored = self._of_model(suffix)
         check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
-        for name, tensor in stored.items():
-            if not tensor.dtype.is_floating:
-                kind = tensor.dtype.name
-                raise WeightsError(f"{self.prefix}: {name} is {kind}, expected an array of floats")
 
     @property
     def shapes(self) -> Shapes:
@@ -150,12 +146,7 @@ class CheckpointFile:
         Raises:
             CheckpointError: the array is of another type, or not finite.
         """
-        tensor = self._tensors[name]
-        if tensor.dtype.is_integer:
-            return np.asarray(self.extra(name))
-        if not tensor.dtype.is_floating:
-            raise CheckpointError(f"{self.prefix}: {name!r:.80} is {tensor.dtype.name}, expected numbers")
-        return self._read(name)
+        return np.asarray(self.extra(name)) if self._tensors[name].dtype.is_integer else self._read(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of an array; None if it is missing."""
@@ -178,6 +169,8 @@ class CheckpointFile:
         self._kept = {name: self._read(name) for name in names}
 
     def _read(self, name: str) -> np.ndarray:
+        if not (dtype := self._tensors[name].dtype).is_floating:
+            raise CheckpointError(f"{self.prefix}: {name!r:.80} is {dtype.name}, expected floats")
         return as_weights(self.extra(name), f"{self.prefix}: {name}", CheckpointError)
 
     def _damaged(self, error: Exception) -> CheckpointError:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import h5py
 
@@ -26,6 +27,9 @@ from bilm.vocabulary.vocabulary_file import vocabulary_words
 from bilm.weights import arrays, hdf5_file
 from bilm.weights.names import WeightName, dump_names
 from bilm.weights.state_dict import is_state_dict, state_dict_arrays
+
+if TYPE_CHECKING:
+    from bilm.weights.checkpoint_file import CheckpointFile
 
 WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME = "model.hdf5", "options.json", "vocab.txt"
 """File names of a model on vectors.nlpl.eu and in simple_elmo; bilm adds `bilm.io.run_files.TEXT_FILE`."""
@@ -150,7 +154,7 @@ class StoredModel:
         self.files = [file.path for file in files if file is not None]
 
     @property
-    def weight_file(self) -> arrays.WeightFile:
+    def weight_file(self) -> "ModelFile | CheckpointFile":
         """Weights; ``str()`` returns their name in messages."""
         return self.dumped
 

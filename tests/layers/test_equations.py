@@ -194,7 +194,7 @@ def test_rows_end_and_restart_where_told(n_at_once, loop, monkeypatch):
     run = tf.function(loop, autograph=False)
     for lengths, all_starts in (([5, 2, 0], ([], [], [])), ([STEPS] * 3, ([], [0, 3], [2]))):
         how = {"begins": begins} if any(all_starts) else {"lengths": tf.constant(lengths)}
-        outputs, after = tf.function(loop, autograph=False)(inputs, state, weights, clips, **how)
+        outputs, after = run(inputs, state, weights, clips, **how)
         for row, (length, starts) in enumerate(zip(lengths, all_starts, strict=True)):
             own = LSTMState(*(values[row : row + 1] for values in state))
             for start, end in zip([0, *starts], [*starts, length], strict=True):
