@@ -3,7 +3,8 @@
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,7 @@ def occurrences(
     words: Collection[str] | None,
     form: VectorForm,
     report: EmbeddingReport,
+    callback: Callable[[EmbeddingReport], None] = lambda report: None,
 ) -> Iterator[list[WordOccurrence]]:
     """Yield the occurrences of words in order, some sentences at a time.
 
@@ -50,6 +52,7 @@ def occurrences(
         words: words to find; None for every word.
         form: form of the vectors, without pooling.
         report: is updated.
+        callback: called with the report every few thousand words.
 
     Raises:
         OptionsError: there are words to find, and the embedder is stateful, so that it needs all sentences.
@@ -78,6 +81,7 @@ def occurrences(
         ]
         report.count(n_tokens=sum(len(sentence) for (_, sentence, _), _ in chunk))
         report.occurrences.update(occurrence.word for occurrence in found)
+        callback(report)
         yield found
 
 
@@ -88,13 +92,10 @@ def mean_vectors(found: Iterable[WordOccurrence], min_count: int = 1) -> dict[st
         found: occurrences.
         min_count: leave out words with fewer occurrences.
     """
-    sums: dict[str, np.ndarray] = {}
+    sums: dict[str, Any] = defaultdict(float)
     counts: Counter[str] = Counter()
     for occurrence in found:
-        if occurrence.word in sums:
-            sums[occurrence.word] += occurrence.vector
-        else:
-            sums[occurrence.word] = occurrence.vector.astype(np.float64)
+        sums[occurrence.word] += occurrence.vector.astype(np.float64)
         counts[occurrence.word] += 1
     return {word: (sums[word] / n).astype(np.float32) for word, n in counts.most_common() if n >= min_count}
 
@@ -144,10 +145,9 @@ def embed_npz(
     by_word: dict[str, list[WordOccurrence]] = defaultdict(list)
     empty = np.moveaxis(embedder.no_vectors(form), -2, 0)
     with atomic.writing(outfile, overwrite=overwrite, failure=DataError) as (temporary,):
-        for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
-            for occurrence in chunk:
-                by_word[occurrence.word].append(occurrence)
-            callback(report)
+        chunks = occurrences(embedder, map(str.split, lines), words, form, report, callback)
+        for occurrence in chain.from_iterable(chunks):
+            by_word[occurrence.word].append(occurrence)
         report.require_some(words)
         with zipfile.ZipFile(temporary, "w") as archive:
             for word in words:
@@ -195,15 +195,10 @@ def embed_word2vec(
         DataError: the file cannot be written, or there are no words for it.
     """
     report = EmbeddingReport()
-
-    def reported() -> Iterator[WordOccurrence]:
-        for _, lines in texts:
-            for chunk in occurrences(embedder, map(str.split, lines), words, form, report):
-                yield from chunk
-                callback(report)
-
+    sentences = (map(str.split, lines) for _, lines in texts)
+    by_text = (occurrences(embedder, text, words, form, report, callback) for text in sentences)
     with atomic.writing(outfile, overwrite=overwrite, failure=DataError) as (temporary,):
-        vectors = mean_vectors(reported(), min_count)
+        vectors = mean_vectors(chain.from_iterable(chain.from_iterable(by_text)), min_count)
         report.require_some(words)
         if not vectors:
             raise DataError(f"there are no vectors to write: no word occurs {min_count} times")

@@ -67,20 +67,16 @@ class InferenceModel:
     def __getstate__(self) -> dict[str, Any]:
         """Return the arrays and arguments for pickle and copy, the carried states included."""
         to_numpy = keras.ops.convert_to_numpy
+        weights = {name: to_numpy(leaf) for name, leaf in self.encoder.named_weights().items()}
         return {
-            "options": self.options,
-            "weights": {name: to_numpy(leaf) for name, leaf in self.encoder.named_weights().items()},
-            "precision": self.encoder.precision,
-            "max_batch_size": self.max_batch_size,
-            "stateful": self.stateful,
+            "encoder": (self.options, weights, "a copy of a model", self.encoder.precision),
+            "rows": (self.max_batch_size, self.stateful),
             "states": [*map(to_numpy, self._state_variables())],
         }
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         """Restore the model from `__getstate__`."""
-        options, weights = saved["options"], saved["weights"]
-        encoder = inference.make_encoder(options, weights, "a copy of a model", saved["precision"])
-        InferenceModel.__init__(self, encoder, saved["max_batch_size"], saved["stateful"])
+        InferenceModel.__init__(self, inference.make_encoder(*saved["encoder"]), *saved["rows"])
         for variable, values in zip(self._state_variables(), saved["states"], strict=True):
             variable.assign(values)
 
