@@ -5,31 +5,23 @@ import pytest
 import tensorflow as tf
 
 from bilm.backend import xla
-from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights
+from bilm.backend.lstm_cell import Clips
 from bilm.backend.lstm_window import lstm_window
 from bilm.backend.on_tensorflow import run_lstm
 from bilm.backend.settings import without_xla
-
-STEPS, BATCH, INPUT, DIM, PROJECTION = 4, 3, 4, 8, 5
-
-
-def tensor(seed, *shape):
-    return tf.random.stateless_normal(shape, [seed, 0])
+from tests.layers.test_equations import make
 
 
-def gradients_of(layer, dtype=tf.float32):
+def gradients_of(layer):
     """A function of a graph: outputs, state and the gradients of all that is given."""
-    state = LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, PROJECTION))
-    weights = (tensor(3, INPUT + PROJECTION, 4 * DIM), tensor(4, 4 * DIM), tensor(5, DIM, PROJECTION))
-    sources = [tensor(6, STEPS, BATCH, INPUT), *state, *weights]
+    inputs, state, weights = make(scale=0.5)
+    sources = [inputs, *state, *weights]
 
     @tf.function(autograph=False)
     def run():
         with tf.GradientTape() as tape:
             tape.watch(sources)
-            kernel, bias, projection = sources[3:]
-            cast = LSTMWeights(tf.cast(kernel, dtype), bias, tf.cast(projection, dtype))
-            outputs, after = layer(sources[0], LSTMState(*sources[1:3]), cast, Clips(0.9, 0.8))
+            outputs, after = layer(inputs, state, weights, Clips(0.9, 0.8))
             loss = sum(tf.reduce_sum(part * part) for part in (outputs, *after))
         return outputs, after, tape.gradient(loss, sources)
 
@@ -50,12 +42,11 @@ def test_xla_gives_equal_values_and_gradients(layer):
 
 
 def test_compiled_runs_outside_graph():
-    inputs, state = tensor(6, STEPS, BATCH, INPUT), LSTMState(tensor(1, BATCH, DIM), tensor(2, BATCH, DIM))
-    weights = LSTMWeights(tensor(3, INPUT + DIM, 4 * DIM), tensor(4, 4 * DIM), None)
-    expected, _ = lstm_window(inputs, state, weights, Clips())
+    arguments = *make(projection=False), Clips()
+    expected, _ = lstm_window(*arguments)
     with without_xla():
         for layer in (lstm_window, run_lstm):
-            np.testing.assert_allclose(layer(inputs, state, weights, Clips())[0], expected, atol=1e-6)
+            np.testing.assert_allclose(layer(*arguments)[0], expected, atol=1e-6)
 
 
 def test_failing_xla_warns_once(monkeypatch, caplog):
