@@ -104,9 +104,7 @@ def hdf5_name(tf1: str) -> str:
     return tf1
 
 
-_CELL = re.compile(
-    r"(?P<direction>RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?"
-)
+_CELL = re.compile(r"(?:RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?")
 _FILTER = re.compile(r"CNN/W_cnn_([0-9]{1,9})")
 _HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
 
@@ -125,12 +123,13 @@ def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options
     Raises:
         WeightsError: the arrays are not the weights of a biLM.
     """
-    kernels = [shapes[name] for name, leaf in _cells(shapes) if leaf in ("W_0", "kernel")]
+    cells = {name: match["leaf"] for name in shapes if (match := _CELL.fullmatch(name))}
+    kernels = [shapes[name] for name, leaf in cells.items() if leaf in ("W_0", "kernel")]
     if not kernels or any(len(shape) != 2 for shape in kernels):
         examples = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
         raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({examples})")
     rows, columns = kernels[0]
-    n_directions = len({name.partition("/")[0] for name, _ in _cells(shapes)})
+    n_directions = len({name.partition("/")[0] for name in cells})
     embedding = shapes.get("embedding")
     words = shapes.get("softmax/b") or embedding
     try:
@@ -163,12 +162,6 @@ def differences(stated: Options, inferred: Options) -> list[str]:
     if None not in (stated.n_tokens_vocab, inferred.n_tokens_vocab):
         before["n_tokens_vocab"], after["n_tokens_vocab"] = stated.n_tokens_vocab, inferred.n_tokens_vocab
     return [f"to fit, change {change}" for change in changes(before, after)]
-
-
-def _cells(shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, str]]:
-    """List the names of the LSTMs' arrays, each with its leaf name."""
-    matches = [(name, _CELL.fullmatch(name)) for name in shapes]
-    return [(name, match["leaf"]) for name, match in matches if match]
 
 
 def _inferred_char_cnn(shapes: Mapping[str, tuple[int, ...]]) -> CharCNNOptions:
