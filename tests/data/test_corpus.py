@@ -132,7 +132,7 @@ def test_shared_sentences_are_counted(tmp_path):
     counts = corpus.count_corpus([text, text], WORDS, heldout)
     assert counts.n_shared == 6  # two of the four sentences; other spaces make another sentence
     assert corpus.count_corpus([text], WORDS).n_shared == 0
-    vocabulary = Vocabulary.from_words(COMPOSED.words)
+    vocabulary = Vocabulary.from_words([*MARKS, "\u00e9t", "e"])
     vocabulary.unicode_form = "NFC"
     forms = [write(tmp_path / f"form-{k}", word) for k, word in enumerate(("e\u0301t", "\u00e9t"))]
     assert [corpus.count_corpus([text], vocabulary, forms[:1]).n_shared for text in forms] == [1, 1]
@@ -196,58 +196,40 @@ def test_damaged_record_is_refused(record):
         corpus.recorded_counts(record)
 
 
-RAW = Vocabulary.from_words([*MARKS, "a,", "b"])
-DANDA, ELISION = (Vocabulary.from_words([*MARKS, "a", word]) for word in ("b।", "c’"))
-INVISIBLE = Vocabulary.from_words([*MARKS, "a", "b\u00ad", "b\ufffd"])
-BOTH_FORMS = Vocabulary.from_words([*MARKS, "e\u0301t", "\u00e9t", "e"])
-COMPOSED = Vocabulary.from_words([*MARKS, "\u00e9t", "e"])
-RANKED = Vocabulary.from_words([*MARKS, *(f"w{i}" for i in range(2000))])
+RANKED = " ".join(f"w{i}" for i in range(2000))
+# what it is about: (text, words of the vocabulary, message)
+DOUBTS = {
+    "none": ("a b\n" * 9, "a b", None),
+    "language": ("a e f g\n" * 9, "a b", "75% of the words are not in"),
+    "most words among the first": ("w1999 w1 w2 w3\n" * 9, RANKED, None),
+    "order": ("w1999 w1998 w1\n" * 9, RANKED, "the first half of the vocabulary covers only 33%"),
+    "a line of 500 words": ("a " * 500 + "\n", "a", None),
+    "long lines": (
+        "a\n\n" + "a " * 501 + "\n" + "a " * 600,
+        "a",
+        "lines of more than 500 words, the longest of 600, which begins 'a a ",
+    ),
+    "marks": ("<S> a </S>\n", "a", "the text holds <S> or </S> 2 times"),
+    "table": ("a\tb\nb\ta\nc\n", "a b c", "most lines have tabs"),
+    "half a table": ("a\tb\nc\n", "a b c", None),
+    "misread": ("a cafÃ ©\n" + "a\n" * 9, "a cafÃ ©", "letters such as Ã© for é"),
+    "raw": ("a, b\n" * 9, "a, b", "50% of the words end"),
+    "gap": ("a ___ -- ...\n" * 9, "a ___ -- ...", None),
+    "raw Hindi": ("a b।\n" * 9, "a b।", "50% of the words end"),
+    "elision": ("c’ a\n" * 9, "a c’", None),
+    "invisible": ("a b\u00ad b\ufffd b\u00ad\n", "a b\u00ad b\ufffd", "the text has 2 soft hyphens, 1 repl"),
+    "two forms": (
+        "e\u0301t e\n" * 9,
+        "e\u0301t \u00e9t e",
+        "has words in two normal forms, which look alike (1 in",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "vocabulary", "doubt"),
-    [
-        pytest.param("a b\n" * 9, WORDS, None, id="none"),
-        pytest.param("a e f g\n" * 9, WORDS, "75% of the words are not in", id="language"),
-        pytest.param("w1999 w1 w2 w3\n" * 9, RANKED, None, id="most words among the first"),
-        pytest.param(
-            "w1999 w1998 w1\n" * 9, RANKED, "the first half of the vocabulary covers only 33%", id="order"
-        ),
-        pytest.param("a " * 500 + "\n", WORDS, None, id="a line of 500 words"),
-        pytest.param(
-            "a\n\n" + "a " * 501 + "\n" + "a " * 600,
-            WORDS,
-            "lines of more than 500 words, the longest of 600, which begins 'a a ",
-            id="long lines",
-        ),
-        pytest.param("<S> a </S>\n", WORDS, "the text holds <S> or </S> 2 times", id="marks"),
-        pytest.param("a\tb\nb\ta\nc\n", WORDS, "most lines have tabs", id="table"),
-        pytest.param("a\tb\nc\n", WORDS, None, id="half a table"),
-        pytest.param(
-            "a cafÃ ©\n" + "a\n" * 9,
-            Vocabulary.from_words([*MARKS, "a", "cafÃ", "©"]),
-            "letters such as Ã© for é",
-            id="misread",
-        ),
-        pytest.param("a, b\n" * 9, RAW, "50% of the words end", id="raw"),
-        pytest.param(
-            "a ___ -- ...\n" * 9, Vocabulary.from_words([*MARKS, "a", "___", "--", "..."]), None, id="gap"
-        ),
-        pytest.param("a b।\n" * 9, DANDA, "50% of the words end", id="raw Hindi"),
-        pytest.param("c’ a\n" * 9, ELISION, None, id="elision"),
-        pytest.param(
-            "a b\u00ad b\ufffd b\u00ad\n", INVISIBLE, "the text has 2 soft hyphens, 1 repl", id="invisible"
-        ),
-        pytest.param(
-            "e\u0301t e\n" * 9,
-            BOTH_FORMS,
-            "has words in two normal forms, which look alike (1 in",
-            id="two forms",
-        ),
-    ],
-)
-def test_doubts(text, vocabulary, doubt, tmp_path):
-    file = write(tmp_path / "text", text)
+@pytest.mark.parametrize("name", DOUBTS)
+def test_doubts(name, tmp_path):
+    text, words, doubt = DOUBTS[name]
+    vocabulary, file = Vocabulary.from_words([*MARKS, *words.split(" ")]), write(tmp_path / "text", text)
     counts = corpus.count_corpus([file], vocabulary)
     told = [*corpus.doubts_about_corpus(counts, vocabulary, first_lines([file]))]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told

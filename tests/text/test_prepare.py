@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 import unicodedata
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ from bilm.text import prepare as module
 from bilm.text.abbreviations import _WORDS
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Split
-from tests.helpers import ROOT, invoke, python, refuse, run, snapshot
+from tests.helpers import invoke, python, refuse, run, snapshot
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
 TEI = """<?xml version="1.0"?>
@@ -82,131 +84,114 @@ CONLLU = (
 X = "\t_" * 8 + "\n"  # the other columns
 JSON = '{"text": "One line. Two.\\nNo stop", "n": 1}\n\n{"text": null}\n'
 
-# name: (files, flags, sentences of the corpus, words of the page)
+
+class Sample(NamedTuple):
+    """A raw text, or files by name, and what `prepare` makes of it."""
+
+    files: str | bytes | dict[str, str | bytes]
+    sentences: list[str]
+    flags: str = ""
+    page: Sequence[str] = ()
+
+
 SAMPLES = {
-    "Greek": (
+    "Greek": Sample(
         {"a/b/c.txt": unicodedata.normalize("NFD", GREEK), "a/.hidden": "No."},
-        ["--language", "grc"],
         ["Ἐν ἀρχῇ ἦν ὁ λόγος .", "Τί ἐστιν ἀλήθεια ;", "ἐγώ εἰμι · καὶ ὁ λόγος ."],
-        ["plain text:", "normal form NFC, language grc"],
+        flags="--language grc",
+        page=["plain text:", "normal form NFC, language grc"],
     ),
-    "Greek as it was": (
+    "Greek as it was": Sample(
         {"c.txt": unicodedata.normalize("NFD", "ὁ λόγος")},
-        ["--form", "none"],
         [unicodedata.normalize("NFD", "ὁ λόγος")],
-        ["normal form none"],
+        flags="--form none",
+        page=["normal form none"],
     ),
-    "Thai": ({"t": "ประเทศไทย\nเป็นประเทศ"}, ["--language", "th"], ["ประเทศไทย เป็น ประเทศ"], []),
-    "Khmer with its own words": (
-        {"t": "ខ្ញុំ\u200bទៅ\u200b\u200bសាលា"},
-        ["--tokens"],
-        ["ខ្ញុំ ទៅ សាលា"],
-        ["zero-width spaces 3"],
+    "Thai": Sample("ประเทศไทย\nเป็นประเทศ", ["ประเทศไทย เป็น ประเทศ"], flags="--language th"),
+    "Khmer with its own words": Sample(
+        "ខ្ញុំ\u200bទៅ\u200b\u200bសាលា", ["ខ្ញុំ ទៅ សាលា"], flags="--tokens", page=["zero-width spaces 3"]
     ),
-    "Quotation marks and brackets in Chinese": (
-        {"t": "很好！“是的。”他说。（注）《诗》云。"},
-        ["--language", "zh"],
+    "Quotation marks and brackets in Chinese": Sample(
+        "很好！“是的。”他说。（注）《诗》云。",
         ["很好 ！", "“ 是 的 。 ”", "他 说 。", "（ 注 ） 《 诗 》 云 。"],
-        [],
+        flags="--language zh",
     ),
-    "Quotation marks in French": (
-        {"t": '« Venez. » " Oui. " Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici.\n\nIl dit: « Oui. »'},
-        ["--language", "fr"],
+    "Quotation marks in French": Sample(
+        '« Venez. » " Oui. " Il part.\n\n« Oui. »\n\n« Non.\xa0» [1] Fin.[2] Ici.\n\nIl dit: « Oui. »',
         [
-            *(
-                "« Venez . »",
-                '" Oui . "',
-                "Il part .",
-                "« Oui . »",
-                "« Non . »",
-                "[ 1 ] Fin .",
-                "[ 2 ] Ici .",
-            ),
-            "Il dit : « Oui . »",
+            *("« Venez . »", '" Oui . "', "Il part .", "« Oui . »", "« Non . »"),
+            *("[ 1 ] Fin .", "[ 2 ] Ici .", "Il dit : « Oui . »"),
         ],
-        [],
+        flags="--language fr",
     ),
-    "Quotation marks in German": (
-        {"t": "„Komm.“ »Geh.« Sie ging."},
-        ["--language", "deu"],
-        ["„ Komm . “", "» Geh . «", "Sie ging ."],
-        [],
+    "Quotation marks in German": Sample(
+        "„Komm.“ »Geh.« Sie ging.", ["„ Komm . “", "» Geh . «", "Sie ging ."], flags="--language deu"
     ),
-    "Ancient Greek in small letters": (
-        {"t": "ἦλθεν ὁ ξένος. ὁ δὲ ἔφη· τί ἐστι; οὐδέν."},
-        ["--language", "grc"],
+    "Ancient Greek in small letters": Sample(
+        "ἦλθεν ὁ ξένος. ὁ δὲ ἔφη· τί ἐστι; οὐδέν.",
         ["ἦλθεν ὁ ξένος .", "ὁ δὲ ἔφη · τί ἐστι ;", "οὐδέν ."],
-        [],
+        flags="--language grc",
     ),
-    "Private characters and subscripts": (
-        {"t": "d\ue8bfuant lú₂-x² \uf158."},
-        [],
-        ["d\ue8bfuant lú₂ - x ² \uf158 ."],
-        [],
+    "Private characters and subscripts": Sample(
+        "d\ue8bfuant lú₂-x² \uf158.", ["d\ue8bfuant lú₂ - x ² \uf158 ."]
     ),
-    "Chinese": (
-        {"t": "我爱北京天安门。今天天气很好，我们去公\n园散步。"},
-        ["--language", "zh"],
+    "Chinese": Sample(
+        "我爱北京天安门。今天天气很好，我们去公\n园散步。",
         ["我 爱 北京 天安门 。", "今天 天气 很好 ， 我们 去 公园 散步 。"],
-        ["2 sentences, 14 tokens"],
+        flags="--language zh",
+        page=["2 sentences, 14 tokens"],
     ),
-    "Hindi": ({"t": "भारत एक देश है। यह एशिया में है।"}, [], ["भारत एक देश है ।", "यह एशिया में है ।"], []),
-    "Hebrew": (
-        {"t": "בְּרֵאשִׁית בָּרָא\u200f אֱלֹהִים."},
-        ["--language", "he"],
+    "Hindi": Sample("भारत एक देश है। यह एशिया में है।", ["भारत एक देश है ।", "यह एशिया में है ।"]),
+    "Hebrew": Sample(
+        "בְּרֵאשִׁית בָּרָא\u200f אֱלֹהִים.",
         ["בְּרֵאשִׁית בָּרָא אֱלֹהִים ."],
-        ["marks of direction 1"],
+        flags="--language he",
+        page=["marks of direction 1"],
     ),
-    "Arabic": ({"t": "هل كتبَ الدرسَ؟ نعم، كتبه."}, [], ["هل كتبَ الدرسَ ؟", "نعم ، كتبه ."], []),
-    "Persian": ({"t": "من می\u200cخواهم."}, [], ["من می\u200cخواهم ."], []),
-    "Vietnamese": ({"t": "Tôi là sinh viên. Hà Nội."}, [], ["Tôi là sinh viên .", "Hà Nội ."], []),
-    "German": (
-        {"t": "\ufeffDr. Maier sah\r\nim Früh\u00ad\r\nling „Straßen\u00adbahnen“.\r\n\r\nU\u200bnd\x00"},
-        ["--language", "de"],
+    "Arabic": Sample("هل كتبَ الدرسَ؟ نعم، كتبه.", ["هل كتبَ الدرسَ ؟", "نعم ، كتبه ."]),
+    "Persian": Sample("من می\u200cخواهم.", ["من می\u200cخواهم ."]),
+    "Vietnamese": Sample("Tôi là sinh viên. Hà Nội.", ["Tôi là sinh viên .", "Hà Nội ."]),
+    "German": Sample(
+        "\ufeffDr. Maier sah\r\nim Früh\u00ad\r\nling „Straßen\u00adbahnen“.\r\n\r\nU\u200bnd\x00",
         ["Dr . Maier sah im Frühling „ Straßenbahnen “ .", "Und"],
-        ["soft hyphens 2", "zero-width spaces 1", "control characters 1"],
+        flags="--language de",
+        page=["soft hyphens 2", "zero-width spaces 1", "control characters 1"],
     ),
-    "Abbreviations": (
-        {"t": "Dr. Eck hat z. B. mehr. J. S.\u00a0Bach.\n\nVgl. Abb. 3 und Nr.\n\nAm 9. Mai 1848. Er ging."},
-        ["--language", "DE-at"],
+    "Abbreviations": Sample(
+        "Dr. Eck hat z. B. mehr. J. S.\u00a0Bach.\n\nVgl. Abb. 3 und Nr.\n\nAm 9. Mai 1848. Er ging.",
         [
             *("Dr . Eck hat z . B . mehr .", "J . S . Bach .", "Vgl . Abb . 3 und Nr ."),
             *("Am 9 . Mai 1848 .", "Er ging ."),
         ],
-        [],
+        flags="--language DE-at",
     ),
-    "Abbreviations in Latin": (
-        {"t": "M. Tullius Sex. Roscium defendit a. d. V Kal. Mart. Sic erat."},
-        ["--language", "la"],
+    "Abbreviations in Latin": Sample(
+        "M. Tullius Sex. Roscium defendit a. d. V Kal. Mart. Sic erat.",
         ["M . Tullius Sex . Roscium defendit a . d . V Kal . Mart .", "Sic erat ."],
-        [],
+        flags="--language la",
     ),
-    "Initials in Dutch": (
-        {"t": "J. Vos sliep, o.a. Dhr. Bos. A. B."},
-        ["--language", "nl"],
+    "Initials in Dutch": Sample(
+        "J. Vos sliep, o.a. Dhr. Bos. A. B.",
         ["J . Vos sliep , o.a . Dhr . Bos .", "A . B ."],
-        [],
+        flags="--language nl",
     ),
-    "Abbreviations of no language": ({"t": "Dr. Maier"}, [], ["Dr .", "Maier"], []),
-    "Divided words": (
-        {
-            "t": "Ein-\nund the con-\r\nsti\u00ac\n tu=\ntion of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
-            "the end pre-\nand Stoke-\non-Sea."
-        },
-        ["--dehyphenate"],
+    "Abbreviations of no language": Sample("Dr. Maier", ["Dr .", "Maier"]),
+    "Divided words": Sample(
+        "Ein-\nund the con-\r\nsti\u00ac\n tu=\ntion of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
+        "the end pre-\nand Stoke-\non-Sea.",
         [
             "Ein - und the constitution of Vig -",
             "olo , Anglo - Saxon 19 - 20 - the end pre - and Stoke - on - Sea .",
         ],
-        ["hyphens at line ends 3"],
+        flags="--dehyphenate",
+        page=["hyphens at line ends 3"],
     ),
-    "Table": (
-        {"t": "The\tDT\n.\tSENT\n"},
-        [],
+    "Table": Sample(
+        "The\tDT\n.\tSENT\n",
         ["The DT .", "SENT"],
-        ["t: most lines seem rows of a table; --field names the column with the text"],
+        page=["t: most lines seem rows of a table; --field names the column with the text"],
     ),
-    "A column of a table": (
+    "A column of a table": Sample(
         {
             "a.csv": 'id,note,"by"\r\n1,"It rose, they said.\r\n""So""\r\n\r\nThe\r\nend.",A\r\n\r\n2,,B\r\n',
             "b.tsv": "\n\tnote\tid\n0\tIt is.\t3\n",
@@ -214,76 +199,60 @@ SAMPLES = {
             "d": "note\n\nIt was, too.\n",
             **{"e.csv": 'note\n"Yes, all."\n', "f.tsv": "note\nOne, a, b.\n"},
         },
-        ["--field", "note", "--heldout", "0"],
         [
             *("It rose , they said .", '" So "', "The end .", "It is ."),
             *("One , note , two .", "note", "It was , too .", "Yes , all .", "One , a , b ."),
         ],
-        ["table: 4 files"],
+        flags="--field note --heldout 0",
+        page=["table: 4 files"],
     ),
-    "Table by its name": (
-        {"a.csv": "id,note\n"},
-        [],
-        ["id , note"],
-        ["a.csv: most lines seem rows of a table"],
+    "Table by its name": Sample(
+        {"a.csv": "id,note\n"}, ["id , note"], page=["a.csv: most lines seem rows of a table"]
     ),
-    "Rows of a table with commas": (
+    "Rows of a table with commas": Sample(
         {
             "t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5,
             **{"u": "One, two, three.\n\n" * 4, "v": "One, two.\n" * 5},
         },
-        ["--keep-lines"],
         [
             *("Id , Text , Note", *['1 , " Ja . " ,'] * 5),
             *(*["One , two , three ."] * 4, *["One , two ."] * 5),
         ],
-        ["t: most lines seem rows of a table"],
+        flags="--keep-lines",
+        page=["t: most lines seem rows of a table"],
     ),
-    "Tokenised text": (
-        {"t": "He saw it .\nIt , too , was , well , old .\nMr. X saw"},
-        ["--keep-lines"],
+    "Tokenised text": Sample(
+        "He saw it .\nIt , too , was , well , old .\nMr. X saw",
         ["He saw it .", "It , too , was , well , old .", "Mr . X saw"],
-        ["t: most lines seem tokenised; --tokens keeps lines and words"],
+        flags="--keep-lines",
+        page=["t: most lines seem tokenised; --tokens keeps lines and words"],
     ),
-    "Tokens": ({"t": "He saw it .\nIt\u2029, too .\n"}, ["--tokens"], ["He saw it .", "It , too ."], []),
-    "Tags in plain text": (
-        {"t": "See <b>it</b>"},
-        [],
-        ["See < b > it < / b >"],
-        ["tags of markup; leave"],
-    ),
-    "Divided words as they are": (
+    "Tags in plain text": Sample("See <b>it</b>", ["See < b > it < / b >"], page=["tags of markup; leave"]),
+    "Divided words as they are": Sample(
         {"t.html": "<!doctype html><p>The con-<br>stitution"},
-        [],
         ["The con - stitution"],
-        ["words divided at the ends of lines: 1; --dehyphenate"],
+        page=["words divided at the ends of lines: 1; --dehyphenate"],
     ),
-    "Divided words in TEI": (
-        {"t": "<TEI><text>&Eacute; con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>"},
-        ["--dehyphenate"],
+    "Divided words in TEI": Sample(
+        "<TEI><text>&Eacute; con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>",
         ["É constitutio 公园"],
-        [],
+        flags="--dehyphenate",
     ),
-    "Words that go on in TEI": (
-        {"t": "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi><lb break='no'/>tio no-<lb/>va</text></TEI>"},
-        [],
+    "Words that go on in TEI": Sample(
+        "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi><lb break='no'/>tio no-<lb/>va</text></TEI>",
         ["constitutio no - va"],
-        ["divided at the ends of lines: 1"],
+        page=["divided at the ends of lines: 1"],
     ),
-    "Latin-1 and UTF-8": (
+    "Latin-1 and UTF-8": Sample(
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
-        ["--encoding", "latin-1"],
         ["Où est - il ?", "Là ."],
-        [],
+        flags="--encoding latin-1",
     ),
-    "Japanese in 7 bits": ({"t": "雨。".encode("iso2022_jp")}, ["--encoding", "iso2022_jp"], ["雨 。"], []),
-    "Windows where Latin-1 was said": (
-        {"t": b"I don\x92t know\x97\xbfno?"},
-        ["--encoding", "latin-1"],
-        ["I don’t know — ¿ no ?"],
-        [],
+    "Japanese in 7 bits": Sample("雨。".encode("iso2022_jp"), ["雨 。"], flags="--encoding iso2022_jp"),
+    "Windows where Latin-1 was said": Sample(
+        b"I don\x92t know\x97\xbfno?", ["I don’t know — ¿ no ?"], flags="--encoding latin-1"
     ),
-    "Encodings that are read as one with more characters": (
+    "Encodings that are read as one with more characters": Sample(
         {
             name: f'<html><meta charset="{name}"><p>'.encode() + text.encode(whole)
             for name, text, whole in [
@@ -291,287 +260,198 @@ SAMPLES = {
                 *(("euc-kr", "똠", "cp949"), ("gb2312", "镕", "gbk"), ("gbk", "€", "gb18030")),
             ]
         },
-        [],
         ["’", "똠", "镕", "€", "– ğ", "①"],
-        [],
     ),
-    "ASCII where UTF-16 was said": ({"t": "One."}, ["--encoding", "utf-16-le"], ["One ."], []),
-    "UTF-32": ({"t": "Où?".encode("utf-32")}, [], ["Où ?"], []),
-    "UTF-16": ({"t": "Où?\r\n\r\nLà".encode("utf-16")}, [], ["Où ?", "Là"], []),
-    "TEI": (
+    "ASCII where UTF-16 was said": Sample("One.", ["One ."], flags="--encoding utf-16-le"),
+    "UTF-32": Sample("Où?".encode("utf-32"), ["Où ?"]),
+    "UTF-16": Sample("Où?\r\n\r\nLà".encode("utf-16"), ["Où ?", "Là"]),
+    "TEI": Sample(
         {"t.xml": TEI},
-        ["--language", "la"],
         [
             *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
             *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
         ],
-        ["TEI:", "rdg 3", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
+        flags="--language la",
+        page=["TEI:", "rdg 3", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
     ),
-    "XML": (
-        {"t": '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>'},
-        [],
-        ["In the", "end"],
-        ["other XML"],
+    "XML": Sample(
+        '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>', ["In the", "end"], page=["other XML"]
     ),
-    "XML of words": (
-        {
-            "t": "<?xml version='1.0'?><b><teiHeader>x</teiHeader><s><w>I</w><w>do</w><c>. </c></s>"
-            "<s><k>A</k><k>b</k></s><k>C</k><k>D</k></b>"
-        },
-        [],
+    "XML of words": Sample(
+        "<?xml version='1.0'?><b><teiHeader>x</teiHeader><s><w>I</w><w>do</w><c>. </c></s>"
+        "<s><k>A</k><k>b</k></s><k>C</k><k>D</k></b>",
         ["I do .", "Ab", "C", "D"],
-        ["teiHeader 1"],
+        page=["teiHeader 1"],
     ),
-    "XML with elements amid text": (
+    "XML with elements amid text": Sample(
         {"t.xml": "<b><v>In <k>the</k> end</v><v><k>All</k> ends</v><v>x <n><m>Y</m> z</n></v></b>"},
-        [],
         ["In the end", "All ends", "x", "Y", "z"],
-        [],
     ),
-    "XML in another encoding": ({"t.xml": b"<a>\xe9t\xe9</a>"}, ["--encoding", "latin-1"], ["été"], []),
-    "XML of Windows": (
-        {"t": b"<?xml version='1.0' encoding='iso-8859-1'?><a>\x93\xe9\x94</a>"},
-        [],
-        ["“ é ”"],
-        [],
+    "XML in another encoding": Sample({"t.xml": b"<a>\xe9t\xe9</a>"}, ["été"], flags="--encoding latin-1"),
+    "XML of Windows": Sample(b"<?xml version='1.0' encoding='iso-8859-1'?><a>\x93\xe9\x94</a>", ["“ é ”"]),
+    "XML whose mark decides": Sample(
+        b"\xef\xbb\xbf<?xml version='1.0' encoding='iso-8859-1'?><a>\xc3\xa9t\xc3\xa9</a>", ["été"]
     ),
-    "XML whose mark decides": (
-        {"t": b"\xef\xbb\xbf<?xml version='1.0' encoding='iso-8859-1'?><a>\xc3\xa9t\xc3\xa9</a>"},
-        [],
-        ["été"],
-        [],
+    "XML in UTF-16": Sample("<?xml version='1.0' encoding='utf-16'?><a>été</a>".encode("utf-16"), ["été"]),
+    "XML in UTF-8 with a mark": Sample({"t.xml": "\ufeff<a>été</a>"}, ["été"]),
+    "ALTO": Sample(
+        ALTO, ["Der Kaiser kam heimlich .", "Mitglied", "Ende"], flags="--dehyphenate", page=["TopMargin 1"]
     ),
-    "XML in UTF-16": (
-        {"t": "<?xml version='1.0' encoding='utf-16'?><a>été</a>".encode("utf-16")},
-        [],
-        ["été"],
-        [],
-    ),
-    "XML in UTF-8 with a mark": ({"t.xml": "\ufeff<a>été</a>"}, [], ["été"], []),
-    "ALTO": (
-        {"t": ALTO},
-        ["--dehyphenate"],
-        ["Der Kaiser kam heimlich .", "Mitglied", "Ende"],
-        ["TopMargin 1"],
-    ),
-    "PAGE XML": (
-        {"t": PAGE},
-        ["--dehyphenate"],
+    "PAGE XML": Sample(
+        PAGE,
         ["Der Kaiser kam .", "Nur hier .", "Ende ."],
-        ["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
+        flags="--dehyphenate",
+        page=["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
-    "PAGE XML of regions in regions and of empty lines": (
-        {"t.xml": PAGE_OF_REGIONS},
-        [],
-        ["Anfang .", "Ende ."],
-        ["footer 1"],
+    "PAGE XML of regions in regions and of empty lines": Sample(
+        {"t.xml": PAGE_OF_REGIONS}, ["Anfang .", "Ende ."], page=["footer 1"]
     ),
-    "PAGE XML longer than a block": (
+    "PAGE XML longer than a block": Sample(
         {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
-        [],
         ["Anfang .", "Ende ."],
-        [],
     ),
-    "XML by its name": ({"t.xml": "<b><v>One</v><v>two</v></b>"}, [], ["One", "two"], ["other XML"]),
-    "HTML": (
-        {"t": HTML},
-        [],
+    "HTML": Sample(
+        HTML,
         ["Rain & sun", "It rained .", "Then the sun shone .", "Birds sang"],
-        ["HTML:", "script 1", "nav 1", "head 1"],
+        page=["HTML:", "script 1", "nav 1", "head 1"],
     ),
-    "HTML by its name and beginning": (
+    "HTML by its name and beginning": Sample(
         {
             "a.html": "<b>A</b> b",
             "b": "<!-- c --><div><p>C</p>D</div>",
             "c": "<html><head><title>x</title><h1>E</h1>Do<wbr>nau<ruby>東<rt>tō</rt></ruby>",
         },
-        [],
         ["A b", "C", "D", "E", "Donau 東"],
-        ["head 1", "rt 1"],
+        page=["head 1", "rt 1"],
     ),
-    "XHTML in Latin-1": (
-        {"t": b'<?xml version="1.0" encoding="latin1"?><html><p>\xe0 la</p></html>'},
-        [],
-        ["à la"],
-        ["HTML:"],
+    "XHTML in Latin-1": Sample(
+        b'<?xml version="1.0" encoding="latin1"?><html><p>\xe0 la</p></html>', ["à la"], page=["HTML:"]
     ),
-    "hOCR": ({"t": "<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b"}, [], ["A b"], []),
-    "HTML in Latin-1": ({"t": b'<html><meta charset="latin1"><p>\xe0 la</html>'}, [], ["à la"], []),
-    "HTML with open elements and marks": (
-        {"t": "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next"},
-        [],
-        ["漢 は a b .", "Next"],
-        ["rt 1"],
+    "hOCR": Sample("<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b", ["A b"]),
+    "HTML with open elements and marks": Sample(
+        "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next", ["漢 は a b .", "Next"], page=["rt 1"]
     ),
-    "Markup in another encoding than it says or than is given": (
+    "Markup in another encoding than it says or than is given": Sample(
         {
             "a.html": '<html><meta charset="windows-1251"><p>Привет'.encode("cp1251"),
             "b.html": '<html><meta charset="iso-8859-1"><p>É',
             "c.xml": '<?xml version="1.0" encoding="utf-16"?><a>ö</a>',
             "d.xml": '<?xml version="1.0" encoding="utf-8"?><a>ü</a>'.encode("latin-1"),
         },
-        ["--encoding", "latin-1"],
         ["Привет", "É", "ö", "ü"],
-        ["HTML:", "other XML:"],
+        flags="--encoding latin-1",
+        page=["HTML:", "other XML:"],
     ),
-    "SubRip": (
-        {
-            "t": "1\n00:00:01,000 --> 00:00:04,000\n<i>We went</i>\n\n"
-            "2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n"
-        },
-        ["--language", "en"],
+    "SubRip": Sample(
+        "1\n00:00:01,000 --> 00:00:04,000\n<i>We went</i>\n\n2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n",
         ["We went home .", "2"],
-        ["subtitles:"],
+        flags="--language en",
+        page=["subtitles:"],
     ),
-    "WebVTT": (
-        {
-            "t": "WEBVTT\nKind: captions\n\nNOTE no\n\nintro\n00:01.000 --> 00:04.000 align:start\n"
-            "<v Ann>Was <00:02.000><c>it</c> so?\n\n00:05.000 --> 00:06.000\nIt &lt; 3 &amp; was.\n\nYes.\n"
-        },
-        [],
+    "WebVTT": Sample(
+        "WEBVTT\nKind: captions\n\nNOTE no\n\nintro\n00:01.000 --> 00:04.000 align:start\n"
+        "<v Ann>Was <00:02.000><c>it</c> so?\n\n00:05.000 --> 00:06.000\nIt &lt; 3 &amp; was.\n\nYes.\n",
         ["Was it so ?", "It < 3 & was .", "Yes ."],
-        [],
     ),
-    "wikiextractor": (
-        {"AA/wiki_00": WIKI},
-        [],
-        ["Rain", "Rain is water & falls .", "It is wet ."],
-        ["wikiextractor:"],
+    "wikiextractor": Sample(
+        {"AA/wiki_00": WIKI}, ["Rain", "Rain is water & falls .", "It is wet ."], page=["wikiextractor:"]
     ),
-    "JSON lines": ({"t": JSON}, [], ["One line .", "Two .", "No stop"], ["JSON lines:"]),
-    "JSON of wikiextractor": (
-        {"t": json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"})},
-        [],
-        ["A & B"],
-        [],
+    "JSON lines": Sample(JSON, ["One line .", "Two .", "No stop"], page=["JSON lines:"]),
+    "JSON of wikiextractor": Sample(
+        json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"}), ["A & B"]
     ),
-    "Numbered fragment": ({"t": "[1]\nOne."}, [], ["[ 1 ] One ."], []),
-    "JSON lines, another key": ({"t": '\ufeff{"body": "A b"}'}, ["--field", "body"], ["A b"], []),
-    "CoNLL-U": ({"t": CONLLU}, [], ["del Sr.", "No"], ["CoNLL-U:"]),
-    "CoNLL-U whose sentence ends in a multiword token": (
-        {"t": f"1\tSay{X}2-3\tdel{X}2\tde{X}3\tel{X}\n1\tNo{X}2\tno{X}"},
-        [],
-        ["Say del", "No no"],
-        [],
+    "Numbered fragment": Sample("[1]\nOne.", ["[ 1 ] One ."]),
+    "JSON lines, another key": Sample('\ufeff{"body": "A b"}', ["A b"], flags="--field body"),
+    "CoNLL-U": Sample(CONLLU, ["del Sr.", "No"], page=["CoNLL-U:"]),
+    "CoNLL-U whose sentence ends in a multiword token": Sample(
+        f"1\tSay{X}2-3\tdel{X}2\tde{X}3\tel{X}\n1\tNo{X}2\tno{X}", ["Say del", "No no"]
     ),
-    "UTF-16 without a mark": (
+    "UTF-16 without a mark": Sample(
         {"t": "Où?".encode("utf-16-le"), "u": "Who?".encode("utf-16-le")},
-        ["--encoding", "utf-16-le"],
         ["Où ?", "Who ?"],
-        [],
+        flags="--encoding utf-16-le",
     ),
-    "HTML in the encoding that is said": (
-        {"t": b"<html><p>\xe0 la"},
-        ["--encoding", "latin-1"],
-        ["à la"],
-        ["HTML:"],
+    "HTML in the encoding that is said": Sample(
+        b"<html><p>\xe0 la", ["à la"], flags="--encoding latin-1", page=["HTML:"]
     ),
-    "HTML in capitals": ({"t": b'<HTML><META CHARSET="latin1"><P>\xe0 la'}, [], ["à la"], []),
-    "HTML in lines": ({"t": "<html><p>One\ntwo"}, [], ["One two"], []),
-    "JSON lines with entities": ({"t": '{"text": "A &amp; B"}'}, [], ["A & amp ; B"], []),
-    "JSON lines longer than a block": (
-        {"t": json.dumps({"text": "One two. " * 10_000})},
-        ["--unique"],
-        ["One two ."],
-        [],
+    "HTML in capitals": Sample(b'<HTML><META CHARSET="latin1"><P>\xe0 la', ["à la"]),
+    "HTML in lines": Sample("<html><p>One\ntwo", ["One two"]),
+    "JSON lines with entities": Sample('{"text": "A &amp; B"}', ["A & amp ; B"]),
+    "JSON lines longer than a block": Sample(
+        json.dumps({"text": "One two. " * 10_000}), ["One two ."], flags="--unique"
     ),
-    "TEI with entities of markup": (
-        {"t": '<!DOCTYPE TEI [<!ENTITY e "a<hi>b</hi><note>c</note>">]><TEI><text><p>x&e;y</p></text></TEI>'},
-        [],
+    "TEI with entities of markup": Sample(
+        '<!DOCTYPE TEI [<!ENTITY e "a<hi>b</hi><note>c</note>">]><TEI><text><p>x&e;y</p></text></TEI>',
         ["xaby"],
-        ["note 1"],
+        page=["note 1"],
     ),
-    "TEI with prefixes": (
+    "TEI with prefixes": Sample(
         {
             "t": "<t:TEI xmlns:t='t'><t:text><t:p>A<t:note>x</t:note></t:p></t:text></t:TEI>",
             "u": "<TEI><text>B<note>y</note></text></TEI>",
         },
-        [],
         ["A", "B"],
-        ["TEI:", "note 2"],
+        page=["TEI:", "note 2"],
     ),
-    "TEI with abbreviations, words and gaps": (
-        {"t": "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>"},
-        [],
+    "TEI with abbreviations, words and gaps": Sample(
+        "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>",
         ["Dn arma que cano Troiae x y"],
-        ["left out gap 1"],
+        page=["left out gap 1"],
     ),
-    "Soft hyphens in TEI": (
-        {"t": "<TEI><text><p>vir\u00ad\n    tus</p></text></TEI>"},
-        [],
-        ["virtus"],
-        ["soft hyphens 1"],
+    "Soft hyphens in TEI": Sample(
+        "<TEI><text><p>vir\u00ad\n    tus</p></text></TEI>", ["virtus"], page=["soft hyphens 1"]
     ),
-    "XML with elements amid text in others": (
+    "XML with elements amid text in others": Sample(
         {"t.xml": "<b><v>In <k>the</k><n>end</n></v><v><k>A</k><k>B</k></v></b>"},
-        [],
         ["In", "the", "end", "A", "B"],
-        [],
     ),
-    "Titles in Chinese": (
-        {"t": "很好！（《诗》云。）“「是的。」”"},
-        ["--language", "zh"],
+    "Titles in Chinese": Sample(
+        "很好！（《诗》云。）“「是的。」”",
         ["很好 ！", "（ 《 诗 》 云 。 ）", "“ 「 是 的 。 」 ”"],
-        [],
+        flags="--language zh",
     ),
-    "Straight quotation marks": (
-        {"t": 'Er ging. " Komm. " Ja.'},
-        [],
-        ["Er ging .", '" Komm . "', "Ja ."],
-        [],
-    ),
-    "Quotation marks after paragraphs": ({"t": "Ja.\n\n» Komm."}, [], ["Ja .", "» Komm ."], []),
-    "Numbers and letters that end sentences": (
-        {"t": "Es sind 3. Er ging. Sie sah x. Er ging."},
-        ["--language", "en"],
+    "Straight quotation marks": Sample('Er ging. " Komm. " Ja.', ["Er ging .", '" Komm . "', "Ja ."]),
+    "Quotation marks after paragraphs": Sample("Ja.\n\n» Komm.", ["Ja .", "» Komm ."]),
+    "Numbers and letters that end sentences": Sample(
+        "Es sind 3. Er ging. Sie sah x. Er ging.",
         ["Es sind 3 .", "Er ging .", "Sie sah x .", "Er ging ."],
-        [],
+        flags="--language en",
     ),
-    "Days of two digits": (
-        {"t": "Am 31. Mai 1848."},
-        ["--language", "ger"],
-        ["Am 31 . Mai 1848 ."],
-        ["language ger "],
+    "Days of two digits": Sample(
+        "Am 31. Mai 1848.", ["Am 31 . Mai 1848 ."], flags="--language ger", page=["language ger "]
     ),
-    "Abbreviations in Norwegian": (
-        {"t": "Dr. Berg og nr. 3"},
-        ["--language", "nb"],
-        ["Dr . Berg og nr . 3"],
-        ["language nb "],
+    "Abbreviations in Norwegian": Sample(
+        "Dr. Berg og nr. 3", ["Dr . Berg og nr . 3"], flags="--language nb", page=["language nb "]
     ),
-    "A language without abbreviations": (
-        {"t": "Ein."},
-        ["--language", "gsw"],
-        ["Ein ."],
-        ["language gsw; no list of its abbreviations"],
+    "A language without abbreviations": Sample(
+        "Ein.", ["Ein ."], flags="--language gsw", page=["language gsw; no list of its abbreviations"]
     ),
-    "Initials in no language": ({"t": "It was A. Later he left."}, [], ["It was A .", "Later he left ."], []),
-    "Sentences in NFD": (
-        {"t": unicodedata.normalize("NFD", "Das ist schön. Er kommt vom Bf. Süd.")},
-        ["--form", "none", "--language", "de"],
+    "Initials in no language": Sample("It was A. Later he left.", ["It was A .", "Later he left ."]),
+    "Sentences in NFD": Sample(
+        unicodedata.normalize("NFD", "Das ist schön. Er kommt vom Bf. Süd."),
         [*map(partial(unicodedata.normalize, "NFD"), ["Das ist schön .", "Er kommt vom Bf .", "Süd ."])],
-        [],
+        flags="--form none --language de",
     ),
-    "Coptic": ({"t": "ϩⲛ̅. ⲁⲩⲱ"}, ["--language", "cop"], ["ϩⲛ̅ .", "ⲁⲩⲱ"], []),
-    "Text indented by tabs": ({"t": "\tOne.\n\tTwo."}, [], ["One .", "Two ."], []),
-    "lines": (
-        {"t": "Mr. A. Then\nB c.\n"},
-        ["--keep-lines"],
+    "Coptic": Sample("ϩⲛ̅. ⲁⲩⲱ", ["ϩⲛ̅ .", "ⲁⲩⲱ"], flags="--language cop"),
+    "Text indented by tabs": Sample("\tOne.\n\tTwo.", ["One .", "Two ."]),
+    "lines": Sample(
+        "Mr. A. Then\nB c.\n",
         ["Mr . A . Then", "B c ."],
-        ["lines as they are, words"],
+        flags="--keep-lines",
+        page=["lines as they are, words"],
     ),
-    "tokens": (
-        {"t": "can not  -LRB- a.b\n\nB\n"},
-        ["--tokens"],
-        ["can not -LRB- a.b", "B"],
-        ["lines and tokens as"],
+    "tokens": Sample(
+        "can not  -LRB- a.b\n\nHe saw it .\nIt\u2029, too .\n",
+        ["can not -LRB- a.b", "He saw it .", "It , too ."],
+        flags="--tokens",
+        page=["lines and tokens as"],
     ),
-    "gzip": ({"t.gz": gzip.compress(b"One. Two.")}, [], ["One .", "Two ."], []),
+    "gzip": Sample({"t.gz": gzip.compress(b"One. Two.")}, ["One .", "Two ."]),
 }
 
 
 def write(directory, files):
-    for name, content in files.items():
+    for name, content in (files if isinstance(files, dict) else {"t": files}).items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -585,10 +465,10 @@ def sentences_of(corpus):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_samples_become_sentences(name, tmp_path):
-    files, flags, expected, words = SAMPLES[name]
+    files, expected, flags, words = SAMPLES[name]
     raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
     before = snapshot(raw)
-    page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags)
+    page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags.split())
     assert sentences_of(corpus) == expected and "language und;" not in page
     words = [*words, f"{len(expected)} sentences"]
     text = "".join(page.split())  # lines may be folded within a long name
@@ -609,9 +489,21 @@ def test_page_names_the_languages_with_abbreviations():
 
 @pytest.mark.parametrize("name", ["Greek", "Greek as it was", "German", "Chinese", "lines", "tokens"])
 def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
-    files, flags, expected, _ = SAMPLES[name]
+    files, expected, flags, _ = SAMPLES[name]
     raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
-    run("prepare", raw, "--out", corpus, "--heldout", 0, "--field", "f", "--encoding", "koi8-r", *flags)
+    run(
+        "prepare",
+        raw,
+        "--out",
+        corpus,
+        "--heldout",
+        0,
+        "--field",
+        "f",
+        "--encoding",
+        "koi8-r",
+        *flags.split(),
+    )
     (text,) = [path for path in raw.rglob("*") if path.is_file() and not path.name.startswith(".")]
     pipeline = TextPipeline.from_file(corpus / "text.json")
     assert (pipeline.field, pipeline.encoding) == ("f", "koi8-r")
@@ -657,49 +549,46 @@ ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
 BOMB = f'<!DOCTYPE TEI [<!ENTITY a0 "a">{ENTITIES}]><TEI><text>&a8;</text></TEI>'
 REFUSED = {
     "line 3: byte 0xe9 is not UTF-8; --encoding of `bilm prepare` gives another one, such as latin-1": (
-        {"t": b"a\rb\r\n\xe9\n"},
-        [],
+        b"a\rb\r\n\xe9\n"
     ),
     "line 1: byte 0x81 is not CP1252; --encoding of `bilm prepare` gives another one, such as mac-": (
-        {"t": b"\x81"},
-        ["--encoding", "latin-1"],
+        b'<html><meta charset="latin1">\x81'
     ),
-    "t: line 3: the XML is malformed": ({"t": "<TEI>\n<text>\n</TEI>"}, []),
-    "t: line 1: the XML is malformed (limit on input amplification": ({"t": BOMB}, []),
-    "line 1: unknown encoding: foo; convert": ({"t": '<?xml version="1.0" encoding="foo"?><a>x</a>'}, []),
-    "line 1: multi-byte encodings are": ({"t": '<?xml version="1.0" encoding="gbk"?><a>x</a>'}, []),
-    "t: line 2: '[]' is not a JSON object": ({"t": '{"text": ""}\n[]'}, []),
-    "t: is METS, a list of the files": ({"t": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>"}, []),
-    "t: is FoLiA; `folia2txt`": ({"t": "<FoLiA xmlns='f'><t>x</t></FoLiA>"}, []),
-    "invalid token); or --encoding gives": ({"t.xml": b"<a>\xe9</a>"}, []),
-    "a.csv: line 4: 3 cells, and the first line has 2": ({"a.csv": "\nid,text\n1,a\n1,a,b\n"}, []),
-    "t: the text that begins aa": ({"t": "a" * (1 << 21) + "a\n"}, ["--tokens"]),
-    "a.csv: line 2: unexpected end of data": ({"a.csv": 'id,text\n1,"a\n'}, []),
-    "a.tsv: line 4: a quotation mark is not closed": ({"a.tsv": 'id\ttext\n1\t"A\n2\tb\n3\tc"\n'}, []),
-    "a.tsv: line 2: '\t' expected after '\"'; a cell that begins": ({"a.tsv": 'id\ttext\n1\t"A," b.\n'}, []),
-    "b: is binary": ({"b": bytes(range(256)) * 99}, []),
-    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": ({"t": '{"body": ""}'}, []),
-    "2 files cannot be read:": ({"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."}, []),
-    "a.gz: the compressed file is truncated": ({"a.gz": gzip.compress(b"A.")[:20], "b": "B."}, []),
-    "t: line 1: text is 3, expected a string": ({"t": '{"text": 3}'}, []),
-    "t: line 2: '[[[[": ({"t": '{"text": ""}\n' + "[" * 100_000}, []),
-    "t: is JSON, but not an object a line; `jq": ({"t": '{\n"text": ""}'}, []),
-    "is JSON, but not an object a line; `jq -c . FILE`": ({"t": '[{"text": ""}]'}, []),
-    "t: line 2: 'x' does not have the ten columns": ({"t": CONLLU.split("\n")[1] + "\nx\n"}, []),
-    "t: is binary, or text in UTF-16": ({"t": b"a\0b\0c\0"}, []),
-    "t: is empty": ({"t": " \n"}, []),
-    "the compressed file is truncated or corrupt": ({"t.gz": gzip.compress(b"One.")[:-9]}, []),
-    "no sentence is left to train on (--heldout 0 holds": ({"t": "One."}, []),
-    "no file matches": ({".t": "One."}, []),
-    "none of the 2 files holds text; the first: ": ({"a": "", "b": b"%PDF-"}, []),
+    "t: line 3: the XML is malformed": "<TEI>\n<text>\n</TEI>",
+    "t: line 1: the XML is malformed (limit on input amplification": BOMB,
+    "line 1: unknown encoding: foo; convert": '<?xml version="1.0" encoding="foo"?><a>x</a>',
+    "line 1: multi-byte encodings are": '<?xml version="1.0" encoding="gbk"?><a>x</a>',
+    "t: line 2: '[]' is not a JSON object": '{"text": ""}\n[]',
+    "t: is METS, a list of the files": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>",
+    "t: is FoLiA; `folia2txt`": "<FoLiA xmlns='f'><t>x</t></FoLiA>",
+    "invalid token); or --encoding gives": {"t.xml": b"<a>\xe9</a>"},
+    "a.csv: line 4: 3 cells, and the first line has 2": {"a.csv": "\nid,text\n1,a\n1,a,b\n"},
+    "t: the text that begins aa": "a" * (1 << 21) + "a\n",
+    "a.csv: line 2: unexpected end of data": {"a.csv": 'id,text\n1,"a\n'},
+    "a.tsv: line 4: a quotation mark is not closed": {"a.tsv": 'id\ttext\n1\t"A\n2\tb\n3\tc"\n'},
+    "a.tsv: line 2: '\t' expected after '\"'; a cell that begins": {"a.tsv": 'id\ttext\n1\t"A," b.\n'},
+    "b: is binary": {"b": bytes(range(256)) * 99},
+    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": '{"body": ""}',
+    "2 files cannot be read:": {"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."},
+    "a.gz: the compressed file is truncated": {"a.gz": gzip.compress(b"A.")[:20], "b": "B."},
+    "t: line 1: text is 3, expected a string": '{"text": 3}',
+    "t: line 2: '[[[[": '{"text": ""}\n' + "[" * 100_000,
+    "t: is JSON, but not an object a line; `jq": '{\n"text": ""}',
+    "is JSON, but not an object a line; `jq -c . FILE`": '[{"text": ""}]',
+    "t: line 2: 'x' does not have the ten columns": CONLLU.split("\n")[1] + "\nx\n",
+    "t: is binary, or text in UTF-16": b"a\0b\0c\0",
+    "t: is empty": " \n",
+    "the compressed file is truncated or corrupt": {"t.gz": gzip.compress(b"One.")[:-9]},
+    "no sentence is left to train on (--heldout 0 holds": "One.",
+    "no file matches": {".t": "One."},
+    "none of the 2 files holds text; the first: ": {"a": "", "b": b"%PDF-"},
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_texts_are_refused_by_file_and_line(message, tmp_path):
-    files, flags = REFUSED[message]
-    raw = write(tmp_path / "raw", files) if files else tmp_path
-    assert message in refuse("prepare", raw, "--out", tmp_path / "corpus", *flags)
+    raw = write(tmp_path / "raw", REFUSED[message])
+    assert message in refuse("prepare", raw, "--out", tmp_path / "corpus")
     assert os.listdir(tmp_path) == ["raw"]
 
 
@@ -987,8 +876,7 @@ def test_interruption_leaves_nothing(tmp_path, monkeypatch):
 def test_signal_ends_all_processes_and_leaves_nothing(tmp_path):
     raw = write(tmp_path / "raw", {"t": "The rain falls. It is wet.\n\n" * 400_000})
     command = [sys.executable, "-m", "bilm", "prepare", raw, "--out", tmp_path / "corpus"]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not [*tmp_path.glob(".corpus.tmp/new/train/part*")] and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
@@ -1010,9 +898,8 @@ else:  # a worker of a pool may start no processes
     prepare.background.n_cores = lambda: 2
     prepare.multiprocessing.Pool(1).apply(prepare.prepare, sys.argv[2:])
 """
-    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     for n in (0, 3, -1):
-        done = python("-c", code, n, raw, tmp_path / str(n), PYTHONPATH=path)
+        done = python("-c", code, n, raw, tmp_path / str(n))
         assert done.returncode == 0, done.stderr
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "3") == snapshot(tmp_path / "-1")
 
@@ -1030,7 +917,7 @@ def fork_once():
 os.fork = fork_once
 main(["prepare", *sys.argv[1:]])
 """
-    done = python("-c", code, raw, "--out", tmp_path / "corpus", PYTHONPATH=str(ROOT))
+    done = python("-c", code, raw, "--out", tmp_path / "corpus")
     assert done.stderr.splitlines()[-1] == "Error: a process cannot be started: No such file or directory"
     assert done.returncode == 1 and os.listdir(tmp_path) == ["raw"]
 
