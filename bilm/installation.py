@@ -23,11 +23,8 @@ def other_distribution(package: Path = _PACKAGE) -> str | None:
     Args:
         package: the directory of this package.
     """
-    try:
-        folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
-    except OSError:
-        return None
-    return None if not folders else " ".join(folders[0].stem.split("-")[:2])
+    folders = sorted(package.parent.glob("bilm-*-info"))  # ours is bilm_tf2-*.dist-info
+    return " ".join(folders[0].stem.split("-")[:2]) if folders else None
 
 
 def conflict(package: Path = _PACKAGE) -> str | None:

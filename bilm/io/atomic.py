@@ -159,21 +159,19 @@ class Staging:
         """
         while self._lock is None:
             make_own(self._directory, self.target)
-            with suppress(FileNotFoundError):  # another process has just finished and removed the directory
-                self._lock = self._locked()
+            try:
+                self._lock = FileLock(self._directory / _LOCK)
+            except FileNotFoundError:
+                continue  # another process has just finished and removed the directory
+            except HeldError as error:
+                remedy = "wait for it to finish, or give another name"
+                raise DataError(f"{self.target}: is being written by {error}; {remedy}") from error
         for name in os.listdir(self._directory):
             if name not in (_LOCK, _NEW, _OLD):
                 raise _in_the_way(self._directory / name, self.target)
         self._clear()
         self._check()
         self._replaces = outputs.is_there(self.target)
-
-    def _locked(self) -> FileLock:
-        try:
-            return FileLock(self._directory / _LOCK)
-        except HeldError as error:
-            remedy = "wait for it to finish, or give another name"
-            raise DataError(f"{self.target}: is being written by {error}; {remedy}") from error
 
     @property
     def is_published(self) -> bool:

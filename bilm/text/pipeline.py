@@ -20,7 +20,7 @@ from bilm.io.outputs import read_file
 from bilm.io.run_files import TEXT_FILE
 from bilm.options.parameters import UnicodeForm, normaliser
 from bilm.text.abbreviations import join_at_abbreviations
-from bilm.text.settings import Split, encoding_problems, language_problems
+from bilm.text.settings import Split, problems_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class TextPipeline:
     version: Annotated[int, Bounds(least=1, most=VERSION)] = VERSION
 
     def __post_init__(self) -> None:
-        if problems := [*language_problems(self.language), *encoding_problems(self.encoding)]:
+        if problems := [*problems_of(self.language, self.encoding)]:
             raise DataError.listing("invalid steps", problems)
         object.__setattr__(self, "split", Split(self.split))
         object.__setattr__(self, "form", None if self.form is None else UnicodeForm(self.form))
@@ -256,7 +256,7 @@ class ModelSteps(NamedTuple):
             return str(error)
         if steps is None:
             return "words separated by spaces, tokenised as the training text was"
-        found = {Split.TOKENS: "words separated by spaces"}.get(steps.split, f"words by ICU {steps.icu}")
+        found = "words separated by spaces" if steps.split is Split.TOKENS else f"words by ICU {steps.icu}"
         return f"{found}, language {steps.language}; `{TEXT_FILE}` has the steps from raw text"
 
     def require(self) -> TextPipeline:
@@ -325,7 +325,7 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     pending: list[str] = []
     size = 0
     parts = (_PART_OF_LINE.findall(line) if len(line) > _LONG_PARAGRAPH else [line] for line in lines)
-    for line in map(str.strip, chain.from_iterable(parts)):
+    for line in chain(map(str.strip, chain.from_iterable(parts)), [""]):
         if line:
             pending.append(line)
             size += len(line)
@@ -333,5 +333,3 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
         if pending and (not line or is_long):
             yield "\n".join(pending)
             pending, size = [], 0
-    if pending:
-        yield "\n".join(pending)

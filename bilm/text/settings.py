@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from bilm.errors import ArgumentError
@@ -20,13 +20,6 @@ class Split(Choice):
     TOKENS = "tokens"  # a sentence, whose words are separated by spaces
 
 
-def language_problems(language: str) -> list[str]:
-    """Return the problem of the code of a language, if it has one."""
-    if _LANGUAGE.fullmatch(language):
-        return []
-    return [f"language: {language!r:.80} is not the code of a language, such as en, pt-BR or grc"]
-
-
 def is_encoding(name: str) -> bool:
     """Return whether Python knows an encoding of texts by this name."""
     try:
@@ -36,11 +29,12 @@ def is_encoding(name: str) -> bool:
     return True
 
 
-def encoding_problems(encoding: str | None) -> list[str]:
-    """Return the problem of the name of an encoding, if it has one."""
-    if encoding is None or is_encoding(encoding):
-        return []
-    return [f"encoding: {encoding!r:.80} is not an encoding that Python knows"]
+def problems_of(language: str, encoding: str | None) -> Iterator[str]:
+    """Yield what is wrong with the code of a language and the name of an encoding."""
+    if not _LANGUAGE.fullmatch(language):
+        yield f"language: {language!r:.80} is not the code of a language, such as en, pt-BR or grc"
+    if encoding is not None and not is_encoding(encoding):
+        yield f"encoding: {encoding!r:.80} is not an encoding that Python knows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +69,7 @@ class Settings:
         return Split.TOKENS if self.tokens else Split.LINES if self.keep_lines else Split.SENTENCES
 
     def __post_init__(self) -> None:
-        problems = [*language_problems(self.language), *encoding_problems(self.encoding)]
+        problems = [*problems_of(self.language, self.encoding)]
         if self.keep_lines and self.tokens:
             problems.append("keep_lines: does not go with `tokens`, which are in lines already")
         if self.dehyphenate and self.split is not Split.SENTENCES:
