@@ -352,10 +352,10 @@ def _is_utf8(path: Path, encoding: str) -> bool:
     return not is_ascii or (not has_nul and "a".encode(encoding) != b"a")
 
 
+_XML_START = re.compile(r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", re.IGNORECASE)
 _OF_HTML = "head|title|meta|body|div|p|h[1-6]|table|article|section"
-_DECLARED = re.compile(
-    r"<(?:meta[^>]*charset|\?xml[^>]*encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE
-)  # an encoding
+# An encoding.
+_DECLARED = re.compile(r"(?i)<(?:meta[^>]*charset|\?xml[^>]*encoding)\s*=\s*[\"']?([\w.:-]+)")
 
 
 def _kind(head: str, name: str, text_field: str) -> Kind:
@@ -370,28 +370,23 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
     if re.match(r"<(!doctype\s+)?html\b", head, re.IGNORECASE):
         return Kind.HTML
     is_xml = re.search(r"\.(xml|tei)\b", name) and head.startswith("<")
-    if is_xml or re.match(
-        r"<(\?xml|!doctype|[\w:.-]*TEI\b|[\w:.-]+(\s[^>]*)?\sxmlns\b)", head, re.IGNORECASE
-    ):
-        root = re.search(
-            r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
-        )
-        if root and root[1] in _REFUSED:
-            raise NoTextError(name, f"is {_REFUSED[root[1]]}")
-        return _ROOTS.get(root[1], Kind.XML) if root else Kind.XML
+    if is_xml or _XML_START.match(head):
+        elements = re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
+        root = "".join(re.findall(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", elements)[:1])
+        if root in _REFUSED:
+            raise NoTextError(name, f"is {_REFUSED[root]}")
+        return _ROOTS.get(root, Kind.XML)
     has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
         return Kind.HTML
     first, line_end, _ = head.partition("\n")
     value = _parsed(first)
-    if isinstance(value, dict) or (
-        not line_end and re.match(r'\{\s*"', first)
-    ):  # the rest is not in the head
+    is_cut = not line_end and re.match(r'\{\s*"', first)  # the rest is not in the head
+    if isinstance(value, dict) or is_cut:
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
-        raise NoTextError(
-            name, "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
-        )
+        reason = "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
+        raise NoTextError(name, reason)
     if _delimiter(first, text_field, name) is not None:
         return Kind.TABLE
     if re.match(rf"WEBVTT\b|(\d+\s+)?{_TIMES}", head):
@@ -504,7 +499,7 @@ def _conllu_sentences(lines: Iterable[str], name: str) -> Iterator[str]:
     """Yield the sentences of CoNLL-U, with multiword tokens as they are spelt, not their parts."""
     words: list[str] = []
     last_covered = 0  # number of the last word inside a multiword token
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(chain(lines, [""]), 1):
         if not line.strip():
             if words:
                 yield " ".join(words)
@@ -512,13 +507,10 @@ def _conllu_sentences(lines: Iterable[str], name: str) -> Iterator[str]:
         elif not line.startswith("#"):
             identity = _CONLLU_ID.match(line)
             if identity is None:
-                raise DataError(
-                    f"{name}: line {number}: {line!r:.80} does not have the ten columns of CoNLL-U"
-                )
+                problem = f"{line!r:.80} does not have the ten columns of CoNLL-U"
+                raise DataError(f"{name}: line {number}: {problem}")
             first, last = identity.groups()
             is_empty_node = "." in identity[0]
             if not is_empty_node and int(first) > last_covered:
                 words.append(line.split("\t", 2)[1])
                 last_covered = int(last or 0)
-    if words:
-        yield " ".join(words)

@@ -395,9 +395,8 @@ def _parsed_xml(
     except (LookupError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(
-            f"{name}: line 1: {error}; convert the XML to UTF-8, also in its first line"
-        ) from None
+        remedy = "convert the XML to UTF-8, also in its first line"
+        raise DataError(f"{name}: line 1: {error}; {remedy}") from None
 
 
 def html_pieces(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:

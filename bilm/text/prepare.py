@@ -194,9 +194,8 @@ def prepare(
             counts.n_bytes += source.n_bytes
         n_divided = 0 if chosen.dehyphenate else removed.pop(DIVIDED, 0)
         if n_divided > _MOST_DIVIDED * (report.train.n_tokens + report.heldout.n_tokens):
-            report.warnings.append(
-                f"words divided at the ends of lines: {n_divided:,}; `dehyphenate` joins their parts"
-            )
+            problem = f"words divided at the ends of lines: {n_divided:,}"
+            report.warnings.append(f"{problem}; `dehyphenate` joins their parts")
         report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
         corpus.finish()
     return report
@@ -393,9 +392,8 @@ class _Corpus:
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
                 "`keep_lines` takes each line as a sentence"
             )
-        report.warnings += doubts_about_lines(
-            first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir()))
-        )
+        parts = sorted((self._directory / TRAIN_DIRECTORY).iterdir())
+        report.warnings += doubts_about_lines(first_lines(parts))
         for word in counts.words:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
@@ -420,9 +418,8 @@ def corpus_arguments(directory: PathLike) -> dict[str, Any]:
     for path in (steps, train, heldout, vocabulary):
         if not path.exists():
             problem = f"it has no {path.name}" if Path(directory).exists() else "no such directory"
-            raise ArgumentError(
-                f"{directory} is not a corpus: {problem}; `bilm prepare TEXTS --out CORPUS` makes one"
-            )
+            remedy = "`bilm prepare TEXTS --out CORPUS` makes one"
+            raise ArgumentError(f"{directory} is not a corpus: {problem}; {remedy}")
     texts = {"train_prefix": (str(train),)}
     if heldout.stat().st_size:
         texts["heldout_prefix"] = (str(heldout),)

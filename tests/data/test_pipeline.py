@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
 from bilm.data.pipeline import batch_lines, compact, pack_windows
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
-from bilm.errors import CheckpointError, VocabularyError
+from bilm.errors import VocabularyError
 from bilm.io import lines as text
 from bilm.io.json_objects import JsonObject
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -269,15 +269,6 @@ def test_positions_count_sentences(tmp_path):
     positions = [batch.position for batch in itertools.islice(batches, 7)]
     assert [position.place.epoch for position in positions] == [0, 0, 0, 0, 1, 1, 1]
     assert [position.place.sentence for position in positions] == [1, 2, 3, 4, 0, 1, 2]
-
-
-def test_changed_text_is_refused(tmp_path):
-    path = write(tmp_path / "text", "a b c\nb\n" * 9)
-    options = {"batch_size": 3, "unroll_steps": 4, "bidirectional": True}
-    position = next(training([path], WORDS, **options)).position
-    write(path, "a\n")
-    with pytest.raises(CheckpointError, match="the text has changed"):
-        next(training([path], WORDS, start=position, **options))
 
 
 # --- the classes of bilm-tf -----------------------------------------------------------------------

@@ -208,13 +208,16 @@ def of(findings, severity):
 
 
 def test_check_lists_all_problems(make):
-    path = make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n")
-    findings = check_vocabulary(path)
+    unseen = "\0\na\0b\ne\u0301\n\u00e9\nc\u00ad\n\x9f\n\u200b\n\ufffd\nd\n"
+    findings = check_vocabulary(make(f"</S>\n\nab\n c\nd e\nab\n{'é' * 30}\n\xa0\n{unseen}"))
     (missing,) = of(findings, Severity.ERROR)
     assert missing[1].startswith("missing special tokens: <S>, <UNK>")
-    superfluous, around, inside = of(findings, Severity.WARNING)
-    assert (superfluous[0], around[0], inside[0]) == (2, 4, 5)
-    assert superfluous[1].endswith("(3 in all: line 2 '', line 6 'ab', line 8 '\\xa0')")
+    lines, (superfluous, _, _, invisible, forms) = zip(*of(findings, Severity.WARNING), strict=True)
+    assert lines == (2, 4, 5, 9, None)
+    assert superfluous.endswith("(3 in all: line 2 '', line 6 'ab', line 8 '\\xa0')")
+    assert invisible.startswith("control, invisible or replacement characters")
+    assert invisible.endswith(r"(6 in all: line 9 '\x00', line 10 'a\x00b', line 13 'c\xad')")
+    assert forms.startswith("the vocabulary has words in two normal forms")
     ((line, message),) = of(findings, Severity.INFO)
     assert line == 7
     assert message.startswith("more than 48 bytes; the rest of the word is not read (1 in all: line 7")
@@ -236,20 +239,6 @@ def test_check_against_a_corpus(make):
     messages = "; ".join(message for _, message in of(findings, Severity.INFO))
     assert "100 of 74,480 words of the corpus are out of vocabulary (0.13%)" in messages
     assert "words never seen in the corpus, 0.1% of the vocabulary (1 in all: line 1004 'never')" in messages
-
-
-def test_check_finds_invisible_characters(make):
-    path = make("\n".join([*SPECIAL_TOKENS, "\0", "a\0b", "é", "\x9f", "c\u00ad", "d", "\u200b", "\ufffd"]))
-    ((line, message),) = of(check_vocabulary(path), Severity.WARNING)
-    assert line == 4
-    assert message.startswith("control, invisible or replacement characters")
-    assert message.endswith(r"(6 in all: line 4 '\x00', line 5 'a\x00b', line 7 '\x9f')")
-
-
-def test_check_finds_words_in_two_forms(make):
-    path = make("\n".join([*SPECIAL_TOKENS, "e\u0301", "\u00e9", "d"]))
-    ((line, message),) = of(check_vocabulary(path), Severity.WARNING)
-    assert line is None and message.startswith("the vocabulary has words in two normal forms")
 
 
 def test_words_are_looked_up_in_normal_form():
