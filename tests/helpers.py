@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,19 @@ def python(*arguments: object, cwd: Path = ROOT, **variables: str) -> subprocess
         **{"cwd": cwd, "env": os.environ | {"PYTHONPATH": str(ROOT)} | variables},
         **{"capture_output": True, "text": True, "check": False},
     )
+
+
+@contextmanager
+def standard_input(path: Path) -> Iterator[None]:
+    """Make a file the standard input of this process."""
+    before = os.dup(0)
+    with path.open("rb") as file:
+        os.dup2(file.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 def checkpoint_arrays(prefix: str | Path, extras: bool = False) -> dict[str, np.ndarray]:

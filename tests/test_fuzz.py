@@ -89,7 +89,7 @@ VOCABULARY_READS = [
 ]
 CORPUS_READS = [_read_corpus, lambda place: count_corpus([place / "text"], Vocabulary(VOCAB))]
 
-RAW = [files["t"] for files, *_ in SAMPLES.values() if "t" in files] + [TEI, WIKI]
+RAW = [files for files, *_ in SAMPLES.values() if not isinstance(files, dict)] + [TEI, WIKI]
 
 
 def _damaged_raw_text(random, place):

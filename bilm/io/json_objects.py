@@ -129,11 +129,11 @@ class JsonObject:
             default: result if the key is missing, or its value is null or wrong.
         """
         self.taken.add(key)
-        if key not in self.values:
-            if default is _REQUIRED:
-                self.problems.append(f"{self.path(key)}: missing")
-            return None if default is _REQUIRED else default
-        value = self._convert(self.path(key), self.values[key], annotation)
+        value = None
+        if key in self.values:
+            value = self._convert(self.path(key), self.values[key], annotation)
+        elif default is _REQUIRED:
+            self.problems.append(f"{self.path(key)}: missing")
         return default if value is None and default is not _REQUIRED else value
 
     def read_as(self, record: type[Record], **fields: Any) -> Record:  # noqa: ANN401
@@ -154,9 +154,8 @@ class JsonObject:
         for field in dataclasses.fields(record):  # type: ignore[arg-type]
             self.taken.add(field.name)
             if field.name not in fields:
-                default = field.default
-                if field.default_factory is not dataclasses.MISSING:
-                    default = field.default_factory()
+                factory = field.default_factory
+                default = field.default if factory is _REQUIRED else factory()
                 values[field.name] = self.take(field.name, hints[field.name], default)
         result: Any = None
         if not self.problems:

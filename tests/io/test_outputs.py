@@ -18,7 +18,7 @@ from bilm.io import atomic
 from bilm.io.atomic import FileLock, HeldError, writing
 from bilm.io.outputs import FILE, Kind, check_output
 from bilm.models.saved_model import check_saved_model
-from tests.helpers import python, snapshot
+from tests.helpers import python, snapshot, standard_input
 
 
 def refused(check, path, *arguments):
@@ -96,16 +96,10 @@ def test_linked_input_is_refused(text, tmp_path, is_input):
 
 
 def test_standard_input_is_refused(text):
-    before = os.dup(0)
-    with text.open() as file:
-        os.dup2(file.fileno(), 0)
-    try:
+    with standard_input(text):
         for name in (0, "-", Path("-")):
             message = refused(check_output, text, True, [name])
             assert message == "standard input is an input and would be lost; give another name"
-    finally:
-        os.dup2(before, 0)
-        os.close(before)
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt", "bilm.lock"])

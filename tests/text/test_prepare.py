@@ -30,7 +30,7 @@ from bilm.text import prepare as module
 from bilm.text.abbreviations import _WORDS
 from bilm.text.pipeline import TextPipeline, paragraphs
 from bilm.text.settings import Split
-from tests.helpers import invoke, python, refuse, run, snapshot
+from tests.helpers import invoke, python, refuse, run, snapshot, standard_input
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
 TEI = """<?xml version="1.0"?>
@@ -803,16 +803,10 @@ def test_standard_input_among_the_corpus_is_no_text(tmp_path, monkeypatch):
     corpus = tmp_path / "corpus"
     run("prepare", write(tmp_path / "raw", {"t": "One."}), "--out", corpus, "--heldout", 0)
     before = snapshot(corpus)
-    with (corpus / "train/part-00000.txt").open("rb") as file:
-        kept = os.dup(0)
-        os.dup2(file.fileno(), 0)
-        try:
-            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(open(0, "rb", closefd=False)))  # noqa: SIM115
-            with pytest.raises(DataError, match="corpus: standard input is an input and would be lost"):
-                bilm.prepare("-", corpus, overwrite=True)
-        finally:
-            os.dup2(kept, 0)
-            os.close(kept)
+    with standard_input(corpus / "train/part-00000.txt"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(open(0, "rb", closefd=False)))  # noqa: SIM115
+        with pytest.raises(DataError, match="corpus: standard input is an input and would be lost"):
+            bilm.prepare("-", corpus, overwrite=True)
     assert snapshot(corpus) == before
 
 
