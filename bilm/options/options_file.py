@@ -6,7 +6,8 @@ import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError
 from bilm.io import PathLike, foreign, messages, outputs
@@ -16,32 +17,13 @@ from bilm.options.hyper_parameters import PRESETS, Options
 _LOG = logging.getLogger(__name__)
 
 
-class OptionsFile(NamedTuple):
-    """The content of an options file.
-
-    Attributes:
-        options: the options; missing keys have their defaults.
-        unknown: dotted names of unrecognised keys.
-        missing: keys of a run's ``options.json`` that the file lacks.
-    """
-
-    options: Options
-    unknown: list[str]
-    missing: list[str]
-
-    def warn_of_unknown(self, path: str | Path) -> None:
-        """Log a warning that names the unrecognised keys, if any."""
-        if self.unknown:
-            _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(self.unknown)))
-
-
 def load_options(path: str | Path) -> Options:
     """Read an ``options.json``, or the same keys in TOML; other keys are refused.
 
     Raises:
         OptionsError: the file is missing, is not JSON or TOML, or contains invalid or unknown options.
     """
-    return read_options(path, refuse_unknown=True).options
+    return read_options(path, refuse_unknown=True)
 
 
 def choose_options(preset: str | None, options: Options | Mapping[str, Any] | PathLike | None) -> Options:
@@ -70,9 +52,14 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
 
 
 def read_options(
-    path: str | Path, data: bytes | None = None, *, for_inference: bool = False, refuse_unknown: bool = False
-) -> OptionsFile:
-    """Read an options file, which may have other keys too.
+    path: str | Path,
+    data: bytes | None = None,
+    *,
+    for_inference: bool = False,
+    refuse_unknown: bool = False,
+    missing: Mapping[str, Any] = MappingProxyType({}),
+) -> Options:
+    """Read an options file, which may have other keys too; these are logged as a warning.
 
     Dumped weights have both directions unless their options say otherwise. Therefore ``bidirectional``
     defaults to true in every file with 262 characters, or with no keys but ``lstm`` and ``char_cnn``.
@@ -82,6 +69,7 @@ def read_options(
         data: content of the file if it was read before.
         for_inference: the file is known to belong to dumped weights.
         refuse_unknown: raise an error for unknown keys.
+        missing: values of keys that the file lacks, if they are not the defaults.
 
     Raises:
         OptionsError: as `load_options`; for unknown keys only with `refuse_unknown`.
@@ -95,14 +83,16 @@ def read_options(
     if "lstm" not in keys and "train_prefix" in keys:
         raise OptionsError(f"{path}: has the arguments of a command; give the file as `config`")
     try:
-        options, unknown = Options.parse(values, refuse_unknown)
+        options, unknown = Options.parse({**missing, **values} if keys else values, refuse_unknown)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error
-    return OptionsFile(options, unknown, [key for key in options.to_json() if key not in values])
+    if unknown:
+        _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(unknown)))
+    return options
 
 
 def load_inference_options(path: str | Path, data: bytes | None = None) -> Options:
-    """Read the options of dumped weights; unrecognised keys are logged as a warning.
+    """Read the options of dumped weights, as `read_options`.
 
     Args:
         path: see `read_options`.
@@ -113,9 +103,7 @@ def load_inference_options(path: str | Path, data: bytes | None = None) -> Optio
             identifies files of other programs.
     """
     with foreign.explained(path, OptionsError):
-        file = read_options(path, data, for_inference=True)
-    file.warn_of_unknown(path)
-    return file.options
+        return read_options(path, data, for_inference=True)
 
 
 def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN401

@@ -113,9 +113,7 @@ class RunDirectory:
             OptionsError: its options are invalid.
         """
         path = Path(path)
-        read = files.read_run_options(path)
-        run = cls(path, read.options)
-        read.warn_of_unknown(path / run_files.OPTIONS_FILE)
+        run = cls(path, files.read_run_options(path))
         files.verify_vocabulary(path)
         return run
 

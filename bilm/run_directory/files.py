@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bilm.errors import CheckpointError, VocabularyError
 from bilm.io import atomic, foreign, messages, outputs, run_files
-from bilm.options.options_file import OptionsFile, read_options
+from bilm.options import Options
+from bilm.options.options_file import read_options
 from bilm.options.recipes import OF_BILM_TF
 from bilm.run_directory.records import read_calls
 from bilm.vocabulary.vocabulary import Vocabulary
@@ -235,7 +236,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_run_options(path: Path) -> OptionsFile:
+def read_run_options(path: Path) -> Options:
     """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
     Where ``options.json`` was lost, they are those of the first call in ``calls.jsonl``; warns of it.
@@ -254,10 +255,9 @@ def read_run_options(path: Path) -> OptionsFile:
         if path.exists():
             problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
-    read = read_options(file, data)
-    if read.options.n_tokens_vocab is None:
+    options = read_options(file, data, missing=OF_BILM_TF)
+    if options.n_tokens_vocab is None:
         problem = "its options.json goes with dumped weights"
         remedy = "give their file as `model`, or restore the options that the run was trained with"
         raise CheckpointError(f"{path}: not a run directory: {problem}; {remedy}")
-    of_bilm_tf = {key: value for key, value in OF_BILM_TF.items() if key in read.missing}
-    return read._replace(options=read.options.with_values(of_bilm_tf))
+    return options

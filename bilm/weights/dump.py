@@ -96,7 +96,7 @@ def _options_file(weights: Path, text: str) -> Path:
 def _rewritten(options_file: Path) -> str | None:
     """Return the text that bilm would write for the options in a file; None if they cannot be read."""
     try:
-        return options_text(read_options(options_file, for_inference=True).options)
+        return options_text(read_options(options_file, for_inference=True))
     except BilmError:
         return None
 

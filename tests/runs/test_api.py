@@ -171,6 +171,8 @@ def test_train_refuses_wrong_arguments(tmp_path, wrong, error, message):
 def test_restart_refuses_wrong_arguments(wrong, message):
     with pytest.raises(OptionsError, match=message):
         bilm.restart(TRAIN, **wrong)
+    with pytest.raises(ArgumentError, match="`batch_size` needs `compat`"):
+        bilm.test(HELDOUT, "run", batch_size=2)
 
 
 def test_arguments_equal_flags():
