@@ -6,7 +6,6 @@ import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from bilm.errors import ArgumentError, OptionsError
@@ -57,7 +56,7 @@ def read_options(
     *,
     for_inference: bool = False,
     refuse_unknown: bool = False,
-    missing: Mapping[str, Any] = MappingProxyType({}),
+    missing: Mapping[str, Any] | None = None,
 ) -> Options:
     """Read an options file, which may have other keys too; these are logged as a warning.
 
@@ -83,7 +82,7 @@ def read_options(
     if "lstm" not in keys and "train_prefix" in keys:
         raise OptionsError(f"{path}: has the arguments of a command; give the file as `config`")
     try:
-        options, unknown = Options.parse({**missing, **values} if keys else values, refuse_unknown)
+        options, unknown = Options.parse({**(missing or {}), **values} if keys else values, refuse_unknown)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error
     if unknown:

@@ -200,7 +200,6 @@ def test_values_by_dotted_key():
         ("lstm.layers", ", did you mean lstm.n_layers?"),
         ("optimizer_type", ", did you mean optimizer?"),
         ("dro", ""),
-        ("comment", ""),
     ],
 )
 def test_unknown_key_has_a_hint(key, hint):
