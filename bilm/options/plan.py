@@ -62,10 +62,9 @@ class Plan:
     def read(cls, stored: json_objects.JsonObject) -> "Plan":
         """Read a stored plan; problems are collected in the object, options of other versions left out."""
         values = stored.take("options", dict) or {}
-        known = {field.name for field in dataclasses.fields(Options)}
         options = None
         try:
-            options, _ = Options.parse({key: values[key] for key in values if key in known})
+            options, _ = Options.parse(values)
         except OptionsError as error:
             stored.problems.append(f"{stored.path('options')}: {error}")
         n_steps = values.get("n_steps", 0)
