@@ -116,11 +116,6 @@ def test_failed_save_is_an_error_of_the_checkpoint(is_interrupted, tmp_path, mon
         signal.signal(signal.SIGINT, before)
 
 
-def test_recipe_fits_windows_of_one_step(tmp_path):
-    result = train(tmp_path / "run", 1, recipe="many-passes", changes={"unroll_steps": 1})
-    assert result.outcome == "finished"
-
-
 def test_reporter_of_two_calls_begins_anew(tmp_path, capsys):
     reporter = ProgressReporter()
     train(tmp_path / "a", 1, reporter=reporter, heldout_prefix=TRAIN)
