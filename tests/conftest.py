@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from bilm.options import PRESETS
 from tests import helpers
@@ -82,10 +82,13 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The quick tests have fewer examples of each property, and XLA takes less time over its code."""
-    settings.register_profile("quick", max_examples=25)
-    if config.getoption("markexpr") == "not slow":
-        settings.load_profile("quick")
+    """Properties have no time limit; quick tests have fewer examples, and XLA optimises less."""
+    is_quick = config.getoption("markexpr") == "not slow"
+    n_examples = 25 if is_quick else 100
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("bilm", max_examples=n_examples, deadline=None, suppress_health_check=slow)
+    settings.load_profile("bilm")
+    if is_quick:
         os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")
 
 

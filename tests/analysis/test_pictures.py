@@ -113,7 +113,7 @@ def overlap(one, other):
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_labels_cover_neither_each_other_nor_points(seed, n_labels):
     random = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
@@ -100,7 +100,6 @@ def plain_batches(sentences, n_rows, n_steps):
         }
 
 
-@settings(deadline=None)
 @given(sentences_of_words, st.integers(1, 4), st.integers(1, 5), st.booleans())
 def test_batches_match_the_reference(tmp_path_factory, sentences, n_rows, n_steps, of_words):
     vocab = WORDS if of_words else CHARACTERS
@@ -144,7 +143,6 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
     assert peak(1600, 800) > 2 * longer
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab", min_size=1, max_size=14), min_size=1, max_size=20), st.integers(1, 5))
 def test_words_are_in_the_narrowest_bucket(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
@@ -216,7 +214,6 @@ def assert_same(batches, others):
         assert one.position.place.sentence == other.position.place.sentence
 
 
-@settings(deadline=None)
 @given(
     corpora,
     st.fixed_dictionaries(

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data import stream as sentences_module
@@ -24,7 +24,6 @@ def read(sentences, vocab):
     return [sentences.words(k, vocab) for k in range(len(sentences))]
 
 
-@settings(deadline=None)
 @given(sentences_of_words, st.integers(1, 30))
 def test_encoding(sentences, chunk):
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +37,6 @@ def test_encoding(sentences, chunk):
     assert over_words.lengths.tolist() == [len(words) + 1 for words in sentences]
 
 
-@settings(deadline=None)
 @given(st.lists(sentences_of_words, min_size=1, max_size=4), st.data())
 def test_join_keeps_words(parts, data):
     chosen = []

@@ -62,7 +62,7 @@ def test_evaluate_reads_stretches(scorer):
     assert_close(result, Evaluation(tuple(losses), sum(sizes), ()))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 900), min_size=1, max_size=12))
 def test_stretches_are_whole_sentences(lengths):
     sizes = stretches(lengths)

@@ -15,7 +15,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bilm.data.corpus import count_corpus, read_sentences
@@ -39,7 +39,6 @@ every_compression = pytest.mark.parametrize("compress", [gzip.compress, lzma.com
 small_blocks = pytest.mark.parametrize("block", [3, 1 << 20])
 
 
-@settings(deadline=None)
 @example("a\r\nb\r", 2)
 @given(st.text(st.sampled_from("ab \t\n\r\x85\x0b\u2028é雪😀\ufeff"), max_size=40), st.integers(1, 9))
 def test_lines_match_text_mode(tmp_path_factory, text, block):

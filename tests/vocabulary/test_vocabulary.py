@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
@@ -131,7 +131,6 @@ known_words = st.lists(st.one_of(st.text(max_size=9), marks), unique=True, max_s
 other_words = st.lists(st.text(max_size=9).map("not-a-known-one-{}".format), max_size=4)
 
 
-@settings(deadline=None)
 @given(known_words, other_words, st.integers(3, 40), st.data())
 def test_rows_match_single_words(known, others, width, data):
     vocab = UnicodeCharsVocabulary.from_words(known, width)
@@ -178,7 +177,6 @@ def test_building_refuses():
         build_vocabulary([[], []])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.text(min_size=1, max_size=3).filter(lambda w: w.split() == [w])), max_size=5))
 def test_built_vocabulary_round_trip(tmp_path_factory, sentences):
     if not any(sentences):
