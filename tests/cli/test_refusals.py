@@ -233,7 +233,7 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
         ("vocab build", "Missing option '--train-prefix'."),
         ("prepare raw.txt corpus", "Missing option '--out'."),
         ("train --save-dir r", "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"),
-        (f"train {TEXT}", "give --save-dir, the run directory to write"),
+        (f"train {TEXT}", "Missing option '--save-dir'."),
     ],
 )
 def test_missing_word_of_a_call_is_named(command, message):
