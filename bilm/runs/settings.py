@@ -201,6 +201,7 @@ FIXED: tuple[str, ...] = ("lstm", "char_cnn", "bidirectional", "n_tokens_vocab",
 
 _PATHS = "corpus vocab_file old_vocab_file options options_file weight_file model save_dir save_to".split()
 _OF_ONE_CALL = ("max_time", "resume", "dry_run")
+_KINDS: Mapping[str, Any] = {"changes": dict, "options": str | dict, **dict.fromkeys(TEXTS, object)}
 _IN_FILE = (*ARGUMENTS, "train_prefix", "corpus", "vocab_file", "save_dir", "preset", "options", "recipe")
 
 
@@ -219,13 +220,15 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     file = json_objects.JsonObject("", values)
     writer = file.take("written_by", str, WRITER)
     file.taken.update(_IN_FILE)
-    file.take("changes", dict, {})
     try:
         if writer == WRITER:
             file.refuse_unknown()
         if file.problems:
             raise OptionsError("; ".join(file.problems))
         values = {name: values[name] for name in values.keys() & {*_IN_FILE} if values[name] is not None}
+        for name, value in values.items():
+            if not isinstance(value, _KINDS.get(name, str | int | float)):
+                raise OptionsError(f"{name}: {value!r:.80} is of another kind, see `bilm.train`")
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         unknown = file.unknown
         if isinstance(values.get("options"), dict):

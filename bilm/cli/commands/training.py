@@ -28,7 +28,7 @@ class PrintingReporter(reporter.ProgressReporter):
     """Prints messages and steps to standard output, everything else to standard error.
 
     Args:
-        stop: switched to `saves_first` when training begins; None for commands that save nothing.
+        stop: switched to `save_first` when training begins; None for commands that save nothing.
     """
 
     def __init__(self, stop: process.StopRequests | None = None) -> None:
@@ -50,7 +50,7 @@ class PrintingReporter(reporter.ProgressReporter):
     def begin(self, plan: Plan) -> None:
         """Save on signals from now on."""
         if self._stop is not None:
-            self._stop.saves_first = True
+            self._stop.save_first()
         super().begin(plan)
 
     def should_stop(self) -> bool:
@@ -136,24 +136,51 @@ class TrainingFlags(flags.TextCommand):
                 with formatter.section(heading):
                     formatter.write_dl(records)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the file of --config in errors about its values."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            name = (error.param and error.param.name) or ""
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP:
+                error.param_hint = f"{name} in {ctx.params['config']}"
+            raise
 
-_RIVALS = {
-    **{"preset": {"options"}, "options": {"preset"}, "corpus": {"train_prefix", "vocab_file"}},
-    **dict.fromkeys(("train_prefix", "heldout_prefix", "vocab_file"), {"corpus"}),
-}
-"""Arguments with those that replace them under another name."""
+
+class _OptionsFile(flags.PathName):
+    """The name of a file of options, or the table of options in a file of arguments."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Check the file name; keep a table."""
+        return value if isinstance(value, Mapping) else super().convert(value, param, ctx)
 
 
-def _with_config(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the command line, with those of the file ``--config`` that it does not set."""
-    changes, path = dict(arguments["changes"]), arguments.get("config")
-    file = {} if path is None else settings.read_arguments(path)
-    source = click.get_current_context().get_parameter_source
-    typed = {name for name in arguments if source(name) is click.core.ParameterSource.COMMANDLINE}
-    for name in [name for name in file if typed & {name, *_RIVALS.get(name, ())} or name in changes]:
-        if name != "changes":
-            del file[name]
-    return arguments | file | {"changes": {**file.get("changes", {}), **changes}}
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Use the arguments in a file as defaults of the flags."""
+    if path is not None and not context.resilient_parsing:
+        values = settings.read_arguments(path)
+        numbers = [name for name, value in values.items() if isinstance(value, int | float)]
+        typed = {name: str(values[name]) for name in numbers if name != "max_time"}  # in seconds
+        changes = [*values.get("changes", {}).items()]
+        context.default_map = values | typed | {"changes": changes} | dict(context.default_map or {})
+    return path
+
+
+def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
+    """Drop values of a file of arguments that the command line sets under another name."""
+    file = context.default_map or {}
+    typed = {
+        name
+        for name in arguments
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    rivals = {"preset": {"options"}, "options": {"preset"}, "corpus": {"train_prefix", "vocab_file"}}
+    rivals |= dict.fromkeys(("train_prefix", "heldout_prefix", "vocab_file"), {"corpus"})
+    changed = dict(arguments["changes"]) if "changes" in typed else {}
+    for name in file.keys() - typed:
+        if rivals.get(name, set()) & typed or name in changed:
+            arguments[name] = None
+    arguments["changes"] = {**dict(file.get("changes", ())), **dict(arguments["changes"])}
 
 
 _training_flags = flags.together(
@@ -195,7 +222,7 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
 
     @functools.wraps(train)
     def command(**arguments: Any) -> None:  # noqa: ANN401
-        arguments = _with_config(arguments)
+        _prefer_flags(click.get_current_context(), arguments)
         process.choose_tensorflow()
         with contextlib.nullcontext() if arguments["dry_run"] else process.StopRequests() as stop:
             printer = PrintingReporter(stop)
@@ -266,10 +293,19 @@ def _recipe(default: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 @click.command(cls=TrainingFlags)
 @flags.vocab_file(shown=False)
-@flags.path("--save-dir", "Run directory to write.")
+@flags.path("--save-dir", "Run directory to write.", required=True)
 @flags.choice("--preset", "Named set of hyper-parameters.", PRESETS, show_default="laptop")
-@flags.path("--options", "File of hyper-parameters: an options.json, or the same keys in TOML.")
-@flags.path("--config", "TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.")
+@click.option(
+    "--options",
+    type=_OptionsFile(path_type=Path),
+    help="File of hyper-parameters: an options.json, or the same keys in TOML.",
+)
+@flags.path(
+    "--config",
+    "TOML file of arguments, such as the run.toml of a run to repeat. Flags override it.",
+    is_eager=True,
+    callback=_read_config,
+)
 @_recipe(default="auto with a preset")
 @_training_command
 @flags.overwrite
@@ -285,9 +321,8 @@ def train(config: Path | None, **arguments: Any) -> reporter.TrainingResult:  # 
     from bilm.run_directory.files import CheckpointIndex
     from bilm.runs import train
 
-    save_dir = Path(arguments["save_dir"] or "")
-    is_resumed = arguments["resume"] and CheckpointIndex(save_dir).exists()
-    replaces = [] if is_resumed or arguments["dry_run"] else run_files.run_files(save_dir)
+    is_resumed = arguments["resume"] and CheckpointIndex(arguments["save_dir"]).exists()
+    replaces = [] if is_resumed or arguments["dry_run"] else run_files.run_files(arguments["save_dir"])
     if config is not None and any(map(config.samefile, replaces)):
         raise DataError(f"{config}: it is an input and would be lost; give another name")
     return train.train(**arguments)
