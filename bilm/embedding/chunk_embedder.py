@@ -137,10 +137,10 @@ class PackedModel(InferenceModel):
         """
         layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
         if layers not in ("all", "top", "average", "concat", "characters", *range(self.n_layers)):
-            raise OptionsError(
-                f"layers is {layers!r}; give all, top, average, concat, characters or the number of a layer, "
-                f"0 to {self.n_layers - 1}"
-            )
+            if isinstance(layers, int):
+                raise OptionsError(f"no layer {layers}; the model has the layers 0 to {self.n_layers - 1}")
+            names = "all, top, average, concat, characters or the number of a layer"
+            raise OptionsError(f"layers is {layers!r}; give {names}, 0 to {self.n_layers - 1}")
         if not sentences:
             return []
         self.home.require()

@@ -219,7 +219,7 @@ def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
         if target.is_relative_to(text.resolve()):
             what, remedy = "one of the files that are read", "another path"
             if text.is_dir():
-                what, remedy = f"inside {text}, which is read", "a path outside it"
+                what, remedy = f"part of {text}, which is read", "a path outside it"
             raise DataError(f"{path}: is {what}; give {remedy}")
 
 

@@ -59,10 +59,10 @@ _STOP = "(?:(?<=[^\\s.]{5})\\.|[!?…‽।॥؟۔։።፧།။។\u037e])"
 _SENTENCE_END = re.compile(rf"({_STOP}|[。！？｡])[\"'”’»›)\]」』]*$")
 _LONG_PARAGRAPH, _LONGEST_PARAGRAPH = 2_000, 8_000  # characters
 _PORTION = 1 << 14  # characters, which are tokenised at once, since ICU is slow to start
-_PART_OF_LINE = re.compile(
-    rf".{{{_LONG_PARAGRAPH}}}.*?(?:{_STOP}[\"'”’»)]*\s(?!\s*[”’»›])|[。！？｡][”’」』）》]*|$)|.+",
-    re.DOTALL,
-)
+_CLOSED = "[\"'”’»)]*\\s(?!\\s*[”’»›])"
+_PART_END = rf"(?:{_STOP}{_CLOSED}|[。！？｡][”’」』）》]*|$)"
+_LONG_PART = rf".{{{_LONG_PARAGRAPH}}}.{{0,{_LONGEST_PARAGRAPH - _LONG_PARAGRAPH}}}?{_PART_END}"
+_PART_OF_LINE = re.compile(rf"(?s){_LONG_PART}|.{{{_LONGEST_PARAGRAPH}}}.*?(?:\.{_CLOSED}|{_PART_END})|.+")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_folder_of_text_may_hold_the_run_but_not_the_vocabulary(tmp_path, smalle
         shutil.copy(file, folder)
     words = ("train", "--train-prefix", folder, "--save-dir", folder / "run", "--options", smallest_file())
     message = refuse(*words, "--vocab-file", folder / VOCAB.name)
-    assert message == f"{folder / VOCAB.name}: is inside {folder}, which is read; give a path outside it"
+    assert message == f"{folder / VOCAB.name}: is part of {folder}, which is read; give a path outside it"
     message = refuse(*words[:2], folder / "*", *words[3:], "--vocab-file", folder / VOCAB.name)
     assert message == f"{folder / VOCAB.name}: is one of the files that are read; give another path"
     (folder / VOCAB.name).unlink()

@@ -68,7 +68,7 @@ def test_build_refuses_its_corpus(text, tmp_path):
     assert text.read_bytes() == TEXT.encode()
     outfile = tmp_path / "vocab.txt"
     message = refuse("vocab", "build", "--train-prefix", tmp_path, "--outfile", outfile)
-    assert message == f"{outfile}: is inside {tmp_path}, which is read; give a path outside it"
+    assert message == f"{outfile}: is part of {tmp_path}, which is read; give a path outside it"
 
 
 @pytest.mark.parametrize(

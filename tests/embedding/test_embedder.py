@@ -274,7 +274,7 @@ def test_unknown_forms_are_refused(embedder, word_files):
     for name, value in (("dtype", "int32"), ("dtype", np.float16), ("compression", "zip")):
         with pytest.raises(OptionsError, match=f"{name} is .*; give "):
             embedder.embed_file(VOCAB, "out.hdf5", **{name: value})
-    with pytest.raises(OptionsError, match="layers is 7; give all, top, average, concat, characters or the"):
+    with pytest.raises(OptionsError, match="no layer 7; the model has the layers 0 to 1"):
         next(embedder.embed_sentences(SENTENCES, layers=7))
     for layers in (1.0, True, np.array(1)):
         with pytest.raises(OptionsError, match="`layers` is .*; it must be a string or an integer"):

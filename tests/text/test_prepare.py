@@ -839,10 +839,10 @@ def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", chapters(2))
     before = snapshot(tmp_path)
     message = refuse("prepare", raw, "--out", raw / "corpus")
-    assert message == f"{raw / 'corpus'}: is inside {raw}, which is read; give a path outside it"
-    assert "is inside" in refuse("prepare", raw, "--out", raw)
+    assert message == f"{raw / 'corpus'}: is part of {raw}, which is read; give a path outside it"
+    assert "raw: is part of" in refuse("prepare", raw, "--out", raw)
     monkeypatch.chdir(raw)
-    assert "corpus: is inside ." in refuse("prepare", ".", "--out", "corpus")
+    assert "corpus: is part of ." in refuse("prepare", ".", "--out", "corpus")
     run("prepare", raw / "00.txt", "--out", tmp_path / "corpus", "--heldout", 0)
     text = tmp_path / "corpus/train/part-00000.txt"
     message = refuse("prepare", text, "--out", tmp_path / "corpus", "--overwrite")
@@ -1060,6 +1060,7 @@ def test_long_paragraphs_end_with_sentences():
     (line,) = [" ".join(lines)]
     pieces = [*paragraphs([line])]
     assert len(pieces) > 5 and max(map(len, pieces)) < 2200 and " ".join(pieces) == line
+    assert len([*paragraphs(["Das ist ein Satz. " * 2000])]) > 3  # no long word before a full stop
     assert len([*paragraphs(["ሰላም ነው። " * 1000])]) > 3
     assert {piece[0] + piece[-1] for piece in paragraphs(["« Je viens. » " * 1000])} == {"«»"}
     pieces = [*paragraphs(f"verse {k}" for k in range(2000))]
