@@ -162,7 +162,7 @@ def test_empty_text_is_refused(files, tmp_path):
 def test_spellings_of_a_word_share_occurrences(embedder):
     embedder.model.options = dataclasses.replace(embedder.model.options, unicode_form="NFC")
     spellings = ["caf\u00e9", "cafe\u0301"]
-    found = embedder.embed_words([["the", spellings[1]]], spellings)
+    found = embedder.embed_words([["the", spellings[1]]], [*spellings, spellings[0]])
     assert [(place.line, place.position, place.word) for place in found] == [
         (0, 1, word) for word in spellings
     ]
