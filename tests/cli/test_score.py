@@ -11,7 +11,7 @@ import tensorflow as tf
 from bilm import WordPredictor
 from bilm.embedding.prediction import filled
 from bilm.embedding.scoring import Scorer
-from bilm.errors import OptionsError
+from bilm.errors import ArgumentError, OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
@@ -221,8 +221,11 @@ def test_pattern_of_many_wildcards_is_quick(predictor):
 
 
 def test_copied_predictor_predicts_the_same(predictor):
-    (expected,), (found,) = (one.predict([["the", "a"]], 2) for one in (predictor, copy.deepcopy(predictor)))
+    copied = copy.deepcopy(predictor)
+    (expected,), (found,) = (one.predict([["the", "a"]], 2) for one in (predictor, copied))
     assert found == expected
+    with pytest.raises(ArgumentError, match=f"^{FOLDER}/final: has no text.json"):
+        _ = copied.pipeline
 
 
 def test_one_direction_has_one_context(tmp_path):

@@ -115,8 +115,9 @@ def test_initial_values():
     layer = make_cnn("relu", 64, 1, filters=((3, 2000),))
     assert np.abs(layer.kernels[0]).max() <= 0.05 and np.abs(layer.char_embed).max() > 0.9
     carry, carry_bias, transform, transform_bias = layer.highways[0]
-    assert np.all(carry_bias.numpy() == -2) and not np.any(transform_bias)
-    assert np.std(transform) == pytest.approx((1 / 2000) ** 0.5, rel=0.05)
+    projection, bias = layer.projection
+    assert np.all(carry_bias.numpy() == -2) and not np.any(transform_bias) and not np.any(bias)
+    assert [np.std(transform), np.std(projection)] == pytest.approx([(1 / 2000) ** 0.5] * 2, rel=0.05)
     tanh = make_cnn("tanh", 64, 0, filters=((3, 2000),))
     assert np.std(tanh.kernels[0]) == pytest.approx((1 / 9) ** 0.5, rel=0.05)
 

@@ -128,6 +128,15 @@ class TestDropout:
         dropped = self.outputs(options, 3) == 0  # (steps, rows, dim)
         same = np.all(dropped == dropped[:1], axis=0)
         assert dropped.any() and same.all() == variational
+        assert not np.array_equal(dropped[:, 0], dropped[:, 1])
+
+    def test_residual_adds_dropped_inputs(self):
+        model = LanguageModel(dataclasses.replace(CHARACTERS, dropout=0.5))
+        for weight in model.encoder.stacks[0][1].weights:
+            weight.assign(tf.zeros_like(weight))
+        words, seed = tf.random.stateless_normal([6, 2, 4], [1, 2]), tf.constant([3, 1])
+        outputs, _ = model.encoder.run_direction(0, words, model.zero_states(2)[0], seed)
+        assert np.array_equal(outputs[1], model.encoder.drop(outputs[0], 0, 2, seed))
 
     def test_word_dropout_drops_whole_tokens(self):
         model = LanguageModel(dataclasses.replace(CHARACTERS, word_dropout=0.4))
