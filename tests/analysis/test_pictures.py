@@ -54,6 +54,8 @@ def test_equal_pictures_have_equal_bytes(ending, tmp_path, monkeypatch):
     for epoch in ("0", "1795240000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
+    with pytest.raises(DataError, match="exists"):
+        save_picture(picture(), tmp_path / f"0.{ending}")
     assert (tmp_path / f"0.{ending}").read_bytes() == (tmp_path / f"1795240000.{ending}").read_bytes()
 
 

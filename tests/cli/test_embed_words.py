@@ -82,11 +82,14 @@ def read_word2vec(path):
     return vectors
 
 
-def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder):
-    text, words = files
+def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder, monkeypatch):
+    (text, words), told = files, []
+    tell = lambda self, report: told.append(report.n_tokens)  # noqa: E731
+    monkeypatch.setattr("bilm.cli.commands.embed.EmbeddingProgress.__call__", tell)
     for name, *flags in (("chosen.vec", "--words", words), ("all.vec",), ("twice.vec", "--min-count", 2)):
         said = run("embed", text, tmp_path / name, *MODEL, *flags).splitlines()[-1]
     assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 word types, 7 occurrences; 12 words computed" in said
+    assert told == [10, 12, 12]
     chosen, everything, twice = (
         read_word2vec(tmp_path / f"{name}.vec") for name in ("chosen", "all", "twice")
     )
@@ -162,7 +165,7 @@ def test_empty_text_is_refused(files, tmp_path):
 def test_spellings_of_a_word_share_occurrences(embedder):
     embedder.model.options = dataclasses.replace(embedder.model.options, unicode_form="NFC")
     spellings = ["caf\u00e9", "cafe\u0301"]
-    found = embedder.embed_words([["the", spellings[1]]], [*spellings, spellings[0]])
+    found = embedder.embed_words([["the", spellings[1]]], spellings)
     assert [(place.line, place.position, place.word) for place in found] == [
         (0, 1, word) for word in spellings
     ]
@@ -177,6 +180,7 @@ def test_list_of_words_is_not_written_over(files):
 def test_words_are_a_list_of_strings(embedder):
     with pytest.raises(DataError, match="`words` is a string, not a list of words: 'owl'"):
         embedder.embed_words([["owl"]], "owl")
+    assert not [*embedder.embed_words([["owl"]], [])]
     embedder.stateful = True
     with pytest.raises(OptionsError, match="stateful: the state passes through all sentences"):
         next(embedder.embed_words([["owl"]], ["owl"]))

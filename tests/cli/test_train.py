@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import bilm
 from bilm.cli import main
+from bilm.errors import DataError
 from bilm.runs.settings import read_arguments
 from tests.helpers import (
     HELDOUT,
@@ -110,6 +111,24 @@ def test_flags_override_config(tmp_path, smallest_file):
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
     assert f"Invalid value for recipe in {file}: 'huge' is not one of" in message
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "kept"),
+    [
+        ({"corpus": "c", "preset": "tiny"}, "--heldout-prefix h --options o", ["corpus"]),
+        ({"corpus": "c", "options": "o"}, "--train-prefix t --preset tiny", []),
+        ({"corpus": "c"}, "--vocab-file v", []),
+        ({"train_prefix": "t", "heldout_prefix": "h", "vocab_file": "v"}, "--corpus c", []),
+    ],
+)
+def test_flags_replace_rivals_in_config(file, flags, kept, tmp_path, monkeypatch):
+    def end(**arguments):
+        raise DataError(str([name for name in file if arguments[name]]))
+
+    monkeypatch.setattr("bilm.runs.train.train", end)
+    config = write_json(tmp_path / "run.json", file)
+    assert refuse("train", "--config", config, "--save-dir", tmp_path / "run", *flags.split()) == str(kept)
 
 
 @pytest.mark.slow

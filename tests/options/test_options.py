@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from bilm.errors import OptionsError
 from bilm.io.json_objects import parse_json
 from bilm.options import PRESETS, Activation, CharCNNOptions, LSTMOptions, Optimizer, Options
-from bilm.options.options_file import choose_options, load_inference_options, load_options, toml_lines
+from bilm.options.options_file import (
+    choose_options,
+    load_inference_options,
+    load_options,
+    read_options,
+    toml_lines,
+)
 from tests.helpers import GOLDEN, VARIANTS, small_options, write_json
 
 
@@ -160,11 +166,13 @@ def test_published_values_are_read():
     assert published["lstm"]["use_skip_connections"] == "true", "the object that was given is not changed"
 
 
-def test_unknown_keys_are_refused_or_collected():
+def test_unknown_keys_are_refused_or_collected(tmp_path, caplog):
     values = small_options(comment="mine", lstm={"dimm": 3})
     assert len(problems_of(values)) == 2
     options, unknown = Options.parse(values)
     assert options == Options.from_json(small_options()) and sorted(unknown) == ["comment", "lstm.dimm"]
+    assert read_options(write_json(tmp_path / "options.json", values)) == options
+    assert caplog.text.endswith("options.json: unrecognised options: comment, lstm.dimm\n")
 
 
 def test_dropped_options_are_ignored(caplog):

@@ -41,6 +41,7 @@ def test_wrong_values_are_refused(tmp_path):
         (Cluster(), {"CPU": 64, "GPU": 8}, True, (8, 1, 1, 0.99)),
         (Cluster(gpus_per_worker=0.5), {"CPU": 64, "GPU": 8}, True, (16, 1, 0.5, 0.99)),
         (Cluster("local", 5, 1, 0.2), {"CPU": 64, "GPU": 1}, True, (5, 1, 0.2, 0.99)),
+        (Cluster(gpus_per_worker=0), {"CPU": 64, "GPU": 8}, True, (31, 2, 0, 2)),
         (Cluster(), {"CPU": 64, "GPU": 8}, False, (63, 1, 0, 0.99)),
     ],
 )

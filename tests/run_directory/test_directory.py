@@ -17,6 +17,7 @@ from bilm.errors import CheckpointError, VocabularyError, WeightsError
 from bilm.io.run_files import MARK_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Optimizer, Options
+from bilm.options.recipes import OF_BILM_TF
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.files import require_replaceable, writing
 from bilm.run_directory.state import read_lstm_states, restore_optimizer
@@ -132,6 +133,11 @@ def test_copied_directory_opens(saved, tmp_path):
         file.unlink()
     (run.path / "checkpoint").write_text('model_checkpoint_path: "../copy/model.ckpt-7"\n')
     assert RunDirectory.open(run.path).latest().step() == 7
+
+
+def test_missing_options_are_those_of_bilm_tf():
+    options = RunDirectory.open(GOLDEN / "char" / "final").options
+    assert OF_BILM_TF.items() <= vars(options).items()
 
 
 def test_check_vocabulary_refuses_wrong_size():

@@ -107,9 +107,10 @@ def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
     [
         (lambda state: state | {"positions": 3}, "by an earlier version .*positions: expected a list, got 3"),
         (lambda state: {"written_by": "bilm 9.1"}, "by bilm 9.1 .*settings: missing; first_step: missing"),
+        (lambda state: state["settings"]["options"].clear() or state, "by .*settings.options: invalid"),
         (lambda state: "{", "by an earlier version .*expected an object"),
     ],
-    ids=["other kind", "nothing known", "no JSON"],
+    ids=["other kind", "nothing known", "no options", "no JSON"],
 )
 def test_unreadable_state_prevents_only_resume(change, problem, tmp_path):
     path = shutil.copytree(RUNS[0] / "finished", tmp_path / "run")

@@ -17,7 +17,7 @@ from bilm.errors import BilmError, CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
-from bilm.run_directory.records import read_metrics
+from bilm.run_directory.records import WRITER, read_metrics
 from bilm.run_directory.state import Best, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.training.meter import LossScale
@@ -307,6 +307,7 @@ def test_best_validation_is_lowest_and_kept(calls, whole, tmp_path, monkeypatch)
 
 
 def test_unreadable_state_is_not_written():
+    assert RunState(plan()).to_json()["written_by"] == WRITER
     for state in (RunState(plan(), train_perplexity=math.nan), RunState(plan(), best=Best(3, math.inf))):
         with pytest.raises(ValueError, match="not JSON compliant"):
             state.tensors(())

@@ -21,7 +21,7 @@ from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings, write_hdf5, write_token_embeddings
-from bilm.weights.names import dump_names, weight_names
+from bilm.weights.names import differences, dump_names, infer_options, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
 
@@ -38,6 +38,15 @@ def random_arrays(names, seed=0):
 
 
 # --- names ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"char_cnn": None, "share_embedding_softmax": True}])
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_options_are_inferred_from_shapes(changes, n_layers):
+    for bidirectional in (True, False):
+        options = options_of(bidirectional=bidirectional, lstm={"n_layers": n_layers}, **changes)
+        shapes = {name.hdf5: name.shape for name in weight_names(options)}
+        assert not differences(options, infer_options(shapes, "here"))
 
 
 def test_one_layer_has_no_multi_rnn_cell():
@@ -293,6 +302,7 @@ def test_damaged_array_fails_when_read(prefix):
 def test_weights_are_converted_from_other_floats(tmp_path, dtype, value):
     checkpoint = CheckpointFile(write_with(tmp_path, tf.fill([73], tf.constant(value, dtype))))
     np.testing.assert_array_equal(checkpoint.read(NAMES)["softmax/b"], np.float32([value] * 73))
+    checkpoint.verify()
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e39])
@@ -306,10 +316,17 @@ def test_infinite_weights_are_refused(tmp_path, value):
             read()
 
 
+def test_weights_of_integers_are_refused(tmp_path):
+    checkpoint = CheckpointFile(write_with(tmp_path, tf.zeros(73, tf.int32)))
+    with pytest.raises(CheckpointError, match=f"x: '{BIAS}' is int32, expected floats"):
+        checkpoint.read(NAMES)
+
+
 def write_with(directory, bias):
-    """The checkpoint with another bias of the softmax."""
+    """The checkpoint of a diverged run, with another bias of the softmax."""
     reader = tf.train.load_checkpoint(str(FINAL / "model.ckpt-12"))
-    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()} | {BIAS: bias}
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    tensors |= {BIAS: bias, "train_perplexity": tf.constant(np.inf)}
     tf.raw_ops.SaveV2(
         prefix=str(directory / "x"),
         tensor_names=list(tensors),
