@@ -90,9 +90,8 @@ def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder, monkeypatch
         said = run("embed", text, tmp_path / name, *MODEL, *flags).splitlines()[-1]
     assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 word types, 7 occurrences; 12 words computed" in said
     assert told == [10, 12, 12]
-    chosen, everything, twice = (
-        read_word2vec(tmp_path / f"{name}.vec") for name in ("chosen", "all", "twice")
-    )
+    names = ("chosen", "all", "twice")
+    chosen, everything, twice = (read_word2vec(tmp_path / f"{name}.vec") for name in names)
     assert [*chosen] == ["owl", "file", "and/or"] and [*twice] == ["owl", "a", "file"]
     assert {*everything} == {word for line in LINES for word in line.split()}
     sentences, means = [line.split() for line in LINES], expected(text, tmp_path, "--average")
@@ -166,9 +165,7 @@ def test_spellings_of_a_word_share_occurrences(embedder):
     embedder.model.options = dataclasses.replace(embedder.model.options, unicode_form="NFC")
     spellings = ["caf\u00e9", "cafe\u0301"]
     found = embedder.embed_words([["the", spellings[1]]], spellings)
-    assert [(place.line, place.position, place.word) for place in found] == [
-        (0, 1, word) for word in spellings
-    ]
+    assert [place[:3] for place in found] == [(0, 1, word) for word in spellings]
 
 
 def test_list_of_words_is_not_written_over(files):

@@ -75,9 +75,8 @@ def test_losses_equal_the_logits_cross_entropy(options, batch):
             ids = {"token_ids": tokens, "token_ids_reverse": tokens}
         else:
             characters = expand(inputs)[direction]
-            characters = np.pad(
-                characters, [(0, 0), (0, 0), (0, 50 - characters.shape[-1])], constant_values=260
-            )
+            widths = [(0, 0), (0, 0), (0, 50 - characters.shape[-1])]
+            characters = np.pad(characters, widths, constant_values=260)
             ids = {"tokens_characters": characters, "tokens_characters_reverse": characters}
         logits = model(ids)["backward" if suffix else "forward"]
         exact = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.targets[direction].T, logits)

@@ -136,8 +136,7 @@ def test_copied_directory_opens(saved, tmp_path):
 
 
 def test_missing_options_are_those_of_bilm_tf():
-    options = RunDirectory.open(GOLDEN / "char" / "final").options
-    assert OF_BILM_TF.items() <= vars(options).items()
+    assert OF_BILM_TF.items() <= vars(RunDirectory.open(GOLDEN / "char" / "final").options).items()
 
 
 def test_check_vocabulary_refuses_wrong_size():

@@ -97,9 +97,8 @@ def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
         assert RunModel(finished).has_ended_on(shards) is has_ended
     result = bilm.restart(TRAIN, finished, save_to=tmp_path / "to", max_steps=1)
     assert (result.step, result.save_dir) == (7, tmp_path / "to")
-    assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended" in (
-        capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "recipe: learning_rate 0.001 instead of 0.006, because the schedule had ended" in said
 
 
 @pytest.mark.parametrize(
@@ -132,9 +131,8 @@ def test_arguments_of_other_version_warn(tmp_path, caplog):
     file.write_text('written_by = "bilm 9.1"\n' + unknown)
     known = read_arguments(RUNS[0] / "finished" / "run.toml")
     assert read_arguments(file) == known
-    assert (
-        f"{file}: written by bilm 9.1; unknown to {WRITER} and ignored: tint, options.lstm.hue" in caplog.text
-    )
+    told = f"unknown to {WRITER} and ignored: tint, options.lstm.hue"
+    assert f"{file}: written by bilm 9.1; {told}" in caplog.text
     file.write_text(f'written_by = "{WRITER}"\n{unknown}')
     with pytest.raises(OptionsError, match="'tint': unrecognised option"):
         read_arguments(file)

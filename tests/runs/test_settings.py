@@ -61,11 +61,8 @@ def test_read_arguments_reads_file(tmp_path):
         },
     )
     values = read_arguments(file)
-    assert (values["train_prefix"], values["heldout_prefix"], values["vocab_file"]) == (
-        ("a",),
-        ("b", "c"),
-        "v",
-    )
+    texts = values["train_prefix"], values["heldout_prefix"], values["vocab_file"]
+    assert texts == (("a",), ("b", "c"), "v")
     assert "recipe" not in values and values["options"] == PRESETS["tiny"].to_json()
 
 

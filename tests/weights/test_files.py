@@ -317,9 +317,8 @@ def test_infinite_weights_are_refused(tmp_path, value):
 
 
 def test_weights_of_integers_are_refused(tmp_path):
-    checkpoint = CheckpointFile(write_with(tmp_path, tf.zeros(73, tf.int32)))
     with pytest.raises(CheckpointError, match=f"x: '{BIAS}' is int32, expected floats"):
-        checkpoint.read(NAMES)
+        CheckpointFile(write_with(tmp_path, tf.zeros(73, tf.int32))).read(NAMES)
 
 
 def write_with(directory, bias):
@@ -377,11 +376,8 @@ def test_kept_words_keep_rows(old, new, data):
     counts = np.array(data.draw(st.lists(st.integers(0, 50), min_size=len(new), max_size=len(new))))
     found = remapping(old, new, counts)
     kept = set(old) & set(new)
-    assert (found.n_kept, found.n_new, found.n_dropped) == (
-        len(kept),
-        len(set(new) - kept),
-        len(set(old) - kept),
-    )
+    counted = len(kept), len(set(new) - kept), len(set(old) - kept)
+    assert (found.n_kept, found.n_new, found.n_dropped) == counted
     before = {**arrays_of(old), "encoder/other": np.arange(4.0)}
     weights = found.weights(before)
     accumulators = {name: found.rows(before[name], 1.0) for name in WORD_ARRAYS}
