@@ -6,6 +6,7 @@ other exception is a bug and keeps its traceback.
 
 import functools
 import inspect
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -101,9 +102,10 @@ def require_words(subject: str, words: Iterable[str]) -> list[str]:
     """Return words as a list; a string is not taken for its characters.
 
     Raises:
-        DataError: `words` is a string, or has an item that is not one; the message begins with `subject`.
+        DataError: `words` is a string or an open file, or an item is no string; the message begins with
+            `subject`.
     """
-    if isinstance(words, str | bytes) or not isinstance(words, Iterable):
+    if isinstance(words, str | bytes | io.IOBase) or not isinstance(words, Iterable):
         kind = "a string" if isinstance(words, str) else f"of type {type(words).__name__}"
         raise DataError(f"{subject} is {kind}, not a list of words: {words!r:.80}")
     listed = list(words)

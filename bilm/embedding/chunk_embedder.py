@@ -67,7 +67,7 @@ class EmbedderSettings:
     def devices(self) -> list[int | None]:
         """Devices, see `bilm.backend.keras_backend.on_device`."""
         device = self.cuda_device
-        return [*device] if isinstance(device, Iterable) else [device]
+        return [*device] if isinstance(device, Iterable) and not isinstance(device, str) else [device]
 
 
 class SoftmaxRows(NamedTuple):

@@ -1,7 +1,8 @@
 """File input and output: text, JSON and archives with clear errors; atomic outputs; locks."""
 
+import io
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from bilm.errors import ArgumentError
@@ -30,10 +31,9 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str
     Raises:
         ArgumentError: `text` has another type, or a pattern is empty.
     """
-    try:
-        patterns: tuple[Any, ...] = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
-    except TypeError:
-        patterns = (None,)
+    patterns: tuple[Any, ...] = (text,)
+    if isinstance(text, Iterable) and not isinstance(text, str | os.PathLike | Mapping | io.IOBase):
+        patterns = tuple(text)
     for pattern in patterns:
         if not isinstance(pattern, str | os.PathLike) or pattern == "":
             raise ArgumentError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")

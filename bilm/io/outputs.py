@@ -36,9 +36,9 @@ def read_file(path: PathLike, failure: type[BilmError], or_pipe: bool = False) -
     Raises:
         BilmError: of the class `failure`: the path is something else, or cannot be read.
     """
-    if not (or_pipe and Path(path).is_fifo()):
-        require_regular(path, failure)
     with messages.os_errors_as(failure, os.fspath(path)):
+        if not (or_pipe and Path(path).is_fifo()):
+            require_regular(path, failure)
         return Path(path).read_bytes()
 
 

@@ -90,7 +90,9 @@ def train(
     """
     if save_dir is None:
         raise ArgumentError("give `save_dir`, the run directory to write")
-    request = Request(train, locals(), save_dir, recipe=recipe or (recipes.AUTO if options is None else None))
+    request = Request(
+        train, locals(), save_dir, recipe=recipes.AUTO if (recipe, options) == (None, None) else recipe
+    )
     chosen = choose_options(preset, options).with_values(request.settings.values)
     if ray is not None:
         return ray.train(request.kind, request.arguments, request.reporter, should_stop)

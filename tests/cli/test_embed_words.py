@@ -1,6 +1,7 @@
 """`bilm embed --words` and `--format word2vec`: vectors of words at their occurrences, and their means."""
 
 import dataclasses
+import io
 
 import h5py
 import numpy as np
@@ -177,6 +178,8 @@ def test_list_of_words_is_not_written_over(files):
 def test_words_are_a_list_of_strings(embedder):
     with pytest.raises(DataError, match="`words` is a string, not a list of words: 'owl'"):
         embedder.embed_words([["owl"]], "owl")
+    with pytest.raises(DataError, match="`words` is of type StringIO, not a list of words"):
+        embedder.embed_words([["owl"]], io.StringIO("owl\n"))
     assert not [*embedder.embed_words([["owl"]], [])]
     embedder.stateful = True
     with pytest.raises(OptionsError, match="stateful: the state passes through all sentences"):

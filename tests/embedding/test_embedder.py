@@ -128,7 +128,7 @@ def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     ("settings", "message"),
     [
         ({"cuda_device": []}, "cuda_device: names no device"),
-        ({"cuda_device": "0"}, "`cuda_device` is '0'; TensorFlow finds"),
+        ({"cuda_device": "cpu"}, "`cuda_device` is 'cpu'; TensorFlow finds"),
         ({"cuda_device": [-1, True]}, "`cuda_device` is True; TensorFlow finds"),
         ({"cuda_device": [-1, -1], "stateful": True}, "carried on one device"),
         ({"batch_tokens": 100, "stateful": True}, "batch_tokens: with stateful=True"),
