@@ -137,8 +137,8 @@ class WordPredictor(Scorer):
             candidates: words to choose from. The model predicts only words of its vocabulary, and leaves out
                 others. Probabilities are normalised over the candidates.
 
-        Yields:
-            Predictions of one sentence, in the order of the places.
+        Returns:
+            Iterator over the predictions of each sentence, in the order of the places.
 
         Raises:
             DataError: a sentence is not a list of words, or a word is empty or contains whitespace.
@@ -170,7 +170,7 @@ class WordPredictor(Scorer):
             matching = self._matching(word)
             return matching if allowed is None else np.intersect1d(matching, allowed)
 
-        for read in self.in_chunks(sentences, _TOKENS):
+        def of_chunk(read: list[list[str]]) -> Iterator[list[Prediction]]:
             chunk = [*map(in_form, read)]
             open_places = [
                 {position: candidates_for(word) for position, word in enumerate(words) if is_place(word)}
@@ -189,6 +189,8 @@ class WordPredictor(Scorer):
                         del open_places[number][place.position]
             for of_sentence in predictions:
                 yield sorted(of_sentence, key=lambda place: place.position)
+
+        return itertools.chain.from_iterable(map(of_chunk, self.in_chunks(sentences, _TOKENS)))
 
     def predict_text(
         self, text: str, n_best: int = 10, context: str = "both", gap: str | None = None

@@ -16,7 +16,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
-from tests.helpers import GOLDEN, VARIANTS, VOCAB, printed, refuse, run
+from tests.helpers import GOLDEN, VARIANTS, VOCAB, invoke, printed, refuse, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -290,3 +290,4 @@ def test_contradicting_flags_of_predict_are_refused(tmp_path):
         (("--candidates", path), 1, f"{path}: line 2: 'two words' is not one word; give a word per line"),
     ):
         assert message in refuse(*flags, *own, status=status)
+        assert not invoke(*flags, *own).stdout
