@@ -87,9 +87,9 @@ class RunState:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that a checkpoint stores, see `read_state`."""
-        values = {**dataclasses.asdict(self), "settings": self.plan.to_json(), "written_by": WRITER}
+        values = dataclasses.asdict(dataclasses.replace(self, plan=None))  # type: ignore[arg-type]
         del values["plan"]
-        return values
+        return {**values, "settings": self.plan.to_json(), "written_by": WRITER}
 
     def tensors(self, states: tuple[States, ...]) -> dict[str, tf.Tensor]:
         """Return the tensors that a checkpoint stores for this state.
