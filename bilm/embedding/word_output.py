@@ -17,6 +17,8 @@ from bilm.options.parameters import normaliser
 if TYPE_CHECKING:
     from bilm.embedding.chunk_embedder import ChunkEmbedder
 
+_MOST_NAME_BYTES = 1 << 15  # a member's name in a ZIP archive has less than twice as many
+
 
 class WordOccurrence(NamedTuple):
     """A word at a place of a text, and its vector there.
@@ -107,7 +109,7 @@ def check_names(words: Iterable[str]) -> None:
         DataError: names the first word that cannot.
     """
     for word in words:
-        if word.endswith(".npy") or "\0" in word:
+        if word.endswith(".npy") or "\0" in word or len(word.encode()) > _MOST_NAME_BYTES:
             raise DataError(
                 f"{word!r:.80} cannot name an array of an .npz file; leave it out, or write Parquet"
             )

@@ -95,7 +95,7 @@ class Cluster:
 
         Args:
             kind: ``train`` or ``restart``.
-            arguments: other arguments of the call.
+            arguments: other arguments of the call; None for a default.
             reporter: receives the progress of the first worker.
             should_stop: called several times a second; a true result ends the training.
 

@@ -250,18 +250,19 @@ def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) ->
     Args:
         kind: ``train`` or ``restart``.
         arguments: arguments of the call, with absolute paths, since the workers have another current
-            directory.
+            directory; None for a default.
         command: command line for the record of the call.
 
     Raises:
         ArgumentError: a text is standard input.
     """
+    passed = {name: value for name, value in arguments.items() if value is not None}
     for name in TEXTS:
-        if STDIN in arguments.get(name, ()):
+        if STDIN in passed.get(name, ()):
             raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
-    place = arguments.get("save_to") or arguments.get("save_dir") or arguments.get("model")
-    save_dir = None if place is None or arguments.get("dry_run") else Path(place)
-    return RemoteCall(kind, dict(arguments), save_dir, command, uses_xla=settings.xla_is_on)
+    place = passed.get("save_to") or passed.get("save_dir") or passed.get("model")
+    save_dir = None if place is None or passed.get("dry_run") else Path(place)
+    return RemoteCall(kind, passed, save_dir, command, uses_xla=settings.xla_is_on)
 
 
 def run(
@@ -288,7 +289,7 @@ def run(
     options = {"num_cpus": 0, "scheduling_strategy": here}
     relay = ray.remote(Relay).options(**options).remote()
     result: TrainingResult | None = None
-    is_heard, began = False, time.monotonic()
+    is_shown, is_heard, began = False, False, time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as storage:
         fit = ray.remote(_fit).options(max_retries=0, **options)
         job = fit.remote(call, relay, n_workers, dict(resources), storage)
@@ -301,7 +302,12 @@ def run(
                         raise values[0]
                     if name == "result":
                         result = values[0]
-                    else:
+                        continue
+                    if name in ("begin", "end"):
+                        if is_shown:
+                            reporter.end()
+                        is_shown = name == "begin"
+                    if name != "end":
                         getattr(reporter, name)(*values)
                 if ended:
                     ray.get(job)
@@ -314,7 +320,8 @@ def run(
                     is_heard = True
                     reporter.warn("Ray has not started the workers yet; is there room in the cluster now?")
         finally:
-            reporter.end()  # once more, since the chief may be lost
+            if is_shown:
+                reporter.end()
             ray.cancel(job)  # Ray Train takes it as Ctrl-C: ends the workers, releases their resources
             if not ray.wait([job], timeout=_SECONDS_TO_END)[0]:
                 ray.cancel(job, force=True)
