@@ -31,9 +31,11 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str
     Raises:
         ArgumentError: `text` has another type, or a pattern is empty.
     """
-    patterns: tuple[Any, ...] = (text,)
-    if isinstance(text, Iterable) and not isinstance(text, str | os.PathLike | Mapping | io.IOBase):
-        patterns = tuple(text)
+    is_one = isinstance(text, str | os.PathLike | Mapping | io.IOBase)
+    try:
+        patterns: tuple[Any, ...] = (text,) if is_one else tuple(text)  # type: ignore[arg-type]
+    except TypeError:
+        patterns = (None,)
     for pattern in patterns:
         if not isinstance(pattern, str | os.PathLike) or pattern == "":
             raise ArgumentError(f"`{argument}` is {text!r:.80}; expected files, directories or globs")
