@@ -31,9 +31,10 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str
     Raises:
         ArgumentError: `text` has another type, or a pattern is empty.
     """
-    is_one = isinstance(text, str | os.PathLike | Mapping | io.IOBase)
     try:
-        patterns: tuple[Any, ...] = (text,) if is_one else tuple(text)  # type: ignore[arg-type]
+        patterns: tuple[Any, ...] = (
+            (text,) if isinstance(text, str | os.PathLike | Mapping | io.IOBase) else tuple(text)
+        )
     except TypeError:
         patterns = (None,)
     for pattern in patterns:

@@ -65,9 +65,11 @@ def test_extra_word_is_refused(words, message):
     "arguments",
     [
         ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", ""),
+        ("test", "--test-prefix", "", "--save-dir", "run"),
         ("test", "--test-prefix=", "a.txt", "--save-dir", "run"),
+        ("embed", "", "out.hdf5", "--save-dir", "run"),
     ],
-    ids=["run", "first text"],
+    ids=["run", "text", "first text", "sentences"],
 )
 def test_empty_name_is_refused(arguments):
     message = refuse(*arguments, status=2)
@@ -92,6 +94,7 @@ def test_spans_of_time():
         pytest.param("--n-epochs", "9" * 5000, "is not a valid integer", id="many-digits"),
         pytest.param("--max-time", "9" * 5000 + "d", "is not a time such as 90m", id="time"),
         pytest.param("--set", "lstm.dim", "'lstm.dim' is not KEY=VALUE", id="no-value"),
+        pytest.param("--se" + "e" * 5000, "1", "No such option", id="flag"),
         pytest.param("--optimizer", "\x1b[2J", r"'\x1b[2J' is not one of 'adagrad'", id="control-characters"),
     ],
 )
@@ -164,9 +167,19 @@ def test_completion_scripts():
         assert line in run("completion", shell)
 
 
-def test_flag_is_refused_as_file():
-    message = refuse("vocab", "build", "--outfile", "--overwrite", "--train-prefix", TRAIN, status=2)
-    assert ": --overwrite is an option; is a variable unset?" in message
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--train-prefix", TRAIN, "--vocab-file", VOCAB, "--save-dir", "--resume"),
+        ("vocab", "build", "--outfile", "--overwrite", "--train-prefix", TRAIN),
+    ],
+    ids=["directory", "subcommand"],
+)
+def test_flag_is_refused_as_file(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refuse(*words, status=2)
+    assert re.search(r": --(resume|overwrite) is an option; is a variable unset\?", message)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("name", "shown"), [("bilm.text.extract", "--raw"), ("tensorflow", "`raw`")])

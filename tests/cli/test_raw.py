@@ -333,8 +333,10 @@ def test_damaged_steps_stop_raw_text_alone(trained, texts, tmp_path):
     assert f"{tmp_path}/m/text.json: is not JSON" in refuse("score", "--raw", raw, "--model", tmp_path / "m")
 
 
-def test_workers_take_no_raw_text(trained, texts):
-    message = refuse("score", "--raw", texts[0], "--model", trained, "--ray", "local", status=2)
+@pytest.mark.parametrize("command", ["score", "embed"])
+def test_workers_take_no_raw_text(command, trained, texts, tmp_path):
+    out = [tmp_path / "out"] if command == "embed" else []
+    message = refuse(command, "--raw", texts[0], *out, "--model", trained, "--ray", "local", status=2)
     assert message == "--ray does not go with --raw"
 
 
@@ -377,7 +379,9 @@ def test_missing_gap_is_told(trained, texts, tmp_path):
     assert f"{gaps}: line 2: '___' is not a word by itself in '___,', and was not filled, one of 2" in said
 
 
-def test_sentence_in_place_of_a_file_is_told(trained):
-    message = refuse("score", "The river rose .", "--model", trained)
+@pytest.mark.parametrize("command", ["score", "predict", "embed"])
+def test_sentence_in_place_of_a_file_is_told(command, trained, tmp_path):
+    out = [tmp_path / "out"] if command == "embed" else []
+    message = refuse(command, "The river rose .", *out, "--model", trained)
     remedy = "for a sentence give -, and the sentence as standard input"
     assert message == f"The river rose .: No such file or directory; {remedy}"
