@@ -38,9 +38,8 @@ _HEAD = """<!-- Generated from bilm/cli by `make docs`. -->
 # Commands
 
 What `bilm COMMAND --help` says. Options may be written with underscores, as in bilm-tf: `--save_dir` is
-`--save-dir`. Required options are in the first line of each command. The default of an option is in
-parentheses. Options after "Shared:" are explained under [Shared options](#shared-options).
-[Exit statuses](files-and-faults.md#exit-status) are the same for all.
+`--save-dir`. The default of an option is in parentheses. Options after "Shared:" are explained under
+[Shared options](#shared-options). [Exit statuses](files-and-faults.md#exit-status) are the same for all.
 """
 _TAIL = """
 ## Environment variables

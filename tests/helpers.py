@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,6 +132,17 @@ def python(*arguments: object, cwd: Path = ROOT, **variables: str) -> subprocess
         **{"cwd": cwd, "env": os.environ | {"PYTHONPATH": str(ROOT)} | variables},
         **{"capture_output": True, "text": True, "check": False},
     )
+
+
+@contextmanager
+def largest_file(n_bytes: int) -> Iterator[None]:
+    """Limit the size of the files that this process writes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @contextmanager

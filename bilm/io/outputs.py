@@ -102,13 +102,18 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")
     if status is not None and stat.S_IFMT(status.st_mode) != wanted:
         raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[wanted]} to write")
-    target = Path(os.path.realpath(path))
+    target = real_path(path)
     if kind.is_ours is not None and (os.path.ismount(target) or target == Path.cwd()):
         problem = "is the current directory or a mount point, which cannot be replaced"
         raise DataError(f"{path}: {problem}; give the name of a directory in it")
     if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
         raise DataError(f"{path}: cannot be written: {target.parent} is no directory that you may write in")
     return target
+
+
+def real_path(path: PathLike) -> Path:
+    """Return a path with all symlinks resolved but those in a circle, for which `Path.resolve` fails."""
+    return Path(os.path.realpath(path))
 
 
 def _kind(mode: int) -> str:
@@ -128,7 +133,7 @@ def refuse_inputs(path: PathLike, inputs: Collection[PathLike | int | None]) -> 
     Raises:
         DataError: the output is refused; names the input.
     """
-    target = Path(os.path.realpath(path))
+    target = real_path(path)
     if inputs and is_of_run(target):  # only the run itself writes without an input
         raise DataError(f"{path}: is the name of a file of the run; give another name")
     own = {_identity(target), *map(_identity, target.rglob("*") if target.is_dir() else ())} - {None}

@@ -164,7 +164,7 @@ def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
             hint = "the quotes are part of it" if has_quotes else "a pattern is a file, a directory or a glob"
             raise DataError(f"no file matches {pattern} ({hint})")
         for file in sorted(files):
-            found.setdefault(file.resolve(), file)
+            found.setdefault(outputs.real_path(file), file)
     if not found:
         raise DataError("no input files were given")
     return tuple(found.values())
@@ -185,7 +185,7 @@ def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """
     if path.is_file():
         yield path
-    elif path.is_dir() and (here := path.resolve()) not in above and corpus_at(path) is None:
+    elif path.is_dir() and (here := outputs.real_path(path)) not in above and corpus_at(path) is None:
         for inner in path.iterdir():
             if not inner.name.startswith(".") and not inner.name.endswith("~"):
                 yield from _files_below(inner, (*above, here, *here.parents))
@@ -214,9 +214,9 @@ def refuse_within(path: PathLike, patterns: Iterable[PathLike]) -> None:
     Raises:
         DataError: the path is such a file, or in such a folder.
     """
-    target = Path(path).resolve()
+    target = outputs.real_path(path)
     for text in chain.from_iterable(map(_matches, patterns)):
-        if target.is_relative_to(text.resolve()):
+        if target.is_relative_to(outputs.real_path(text)):
             what, remedy = "one of the files that are read", "another path"
             if text.is_dir():
                 what, remedy = f"part of {text}, which is read", "a path outside it"

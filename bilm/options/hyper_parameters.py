@@ -31,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 # Larger than in any model; small enough for the lists of names made before arrays are, and for float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
+_LONGEST_WORD = 1 << 12
 _HIGHEST = 3.4e38
 
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
@@ -74,7 +75,7 @@ class CharCNNOptions(_Checked):
     )
     activation: Activation = parameter(Activation.RELU, "activation of the convolutions")
     embedding_dim: _Size = parameter(16, "size of the character embeddings", key="embedding.dim")
-    max_characters_per_token: Annotated[int, Bounds(least=3, most=_LARGEST)] = parameter(
+    max_characters_per_token: Annotated[int, Bounds(least=3, most=_LONGEST_WORD)] = parameter(
         50, "bytes read of each word, including its two marks; longer words are truncated"
     )
     n_highway: _Highways = parameter(0, "highway layers after the convolutions")

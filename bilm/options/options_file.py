@@ -106,7 +106,7 @@ def load_inference_options(path: str | Path, data: bytes | None = None) -> Optio
 
 
 def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN401
-    """Decode a file: TOML if its name ends in ``.toml``, otherwise JSON.
+    """Decode a file: JSON if its name ends in ``.json`` or it begins with a brace, otherwise TOML.
 
     Args:
         path: the file, or its name for errors if `data` is given.
@@ -116,16 +116,15 @@ def read_values(path: PathLike, data: bytes | None = None) -> Any:  # noqa: ANN4
         OptionsError: the file is missing, or is not valid TOML or JSON.
     """
     data = outputs.read_file(path, OptionsError, or_pipe=True) if data is None else data
-    form = "TOML" if Path(path).suffix == ".toml" else "JSON"
     try:
         text = data.decode("utf-8-sig")
-        if form == "TOML":  # read as JSON, so that the same limits of depth and size apply
-            text = json.dumps(tomllib.loads(text), default=str)
-        return parse_json(text)
     except UnicodeDecodeError as error:
         raise OptionsError(f"{path}: not UTF-8 (byte {error.start})") from error
+    is_json = Path(path).suffix == ".json" or text.lstrip().startswith("{")
+    try:  # TOML is read as JSON, so that the same limits of depth and size apply
+        return parse_json(text if is_json else json.dumps(tomllib.loads(text), default=str))
     except (ValueError, RecursionError) as error:
-        raise OptionsError(f"{path}: not {form}: {error}") from error
+        raise OptionsError(f"{path}: not {'JSON' if is_json else 'TOML'}: {error}") from error
 
 
 def toml_lines(values: Mapping[str, Any], table: str = "") -> Iterator[str]:

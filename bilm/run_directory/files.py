@@ -116,8 +116,8 @@ def writing(path: Path) -> Iterator[None]:
     Raises:
         CheckpointError: another process writes there, or the directory cannot be written.
     """
-    if path.is_file():
-        raise CheckpointError(f"{path}: is a file; give the name of a directory to write")
+    if os.path.lexists(path) and not path.is_dir():
+        raise CheckpointError(f"{path}: is not a directory; give the name of one to write")
     made = [place for place in (path, *path.parents) if not place.exists()]
     with contextlib.ExitStack() as held:
         for place in reversed(made):

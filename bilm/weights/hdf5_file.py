@@ -1,5 +1,6 @@
 """Weights and word vectors in bilm-tf's HDF5 layout; names and shapes can be read without the arrays."""
 
+import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -136,7 +137,6 @@ def _missing(dataset: h5py.Dataset) -> str | None:
     return None if n_stored == n_chunks else f"only {n_stored:,} of its {n_chunks:,} chunks are there"
 
 
-_OVERHEAD = 1 << 18  # bytes besides the arrays, for some dozens of arrays
 _MOST_OF_CHUNK = 1 << 20  # bytes, the size of HDF5's cache of chunks
 _VECTORS = "embedding"
 
@@ -219,11 +219,12 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
 
 def _write_arrays(path: Path, arrays: Arrays) -> None:
     """Write arrays with a checksum for each chunk, which every HDF5 library verifies as it reads."""
-    atomic.require_disk_space(path.parent, _OVERHEAD + sum(5 * array.size for array in arrays.values()))
-    with h5py.File(path, "w") as file:
+    content = io.BytesIO()  # HDF5 crashes if a disk or quota is full when it closes a file there
+    with h5py.File(content, "w") as file:
         for name, array in arrays.items():
             n_chunks = -(-4 * array.size // _MOST_OF_CHUNK)
             chunks = (-(-len(array) // n_chunks), *array.shape[1:])
             # Of a chunk that damage hides, HDF5 reads the fill value, which is refused.
             settings = {"chunks": chunks, "fletcher32": True, "fillvalue": np.nan}
             file.create_dataset(name, data=array, dtype="float32", **settings)
+    path.write_bytes(content.getbuffer())

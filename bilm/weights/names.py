@@ -104,7 +104,7 @@ def hdf5_name(tf1: str) -> str:
     return tf1
 
 
-_CELL = re.compile(r"(?:RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)(?:/kernel)?")
+_CELL = re.compile(r"(?:RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)")
 _FILTER = re.compile(r"CNN/W_cnn_([0-9]{1,9})")
 _HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
 

@@ -154,7 +154,7 @@ def refused(tmp_path, smallest_file):
         pytest.param(("--preset", "tiny"), "--preset and --options exclude each other", 2, id="preset"),
         pytest.param(("--jit", "--no-xla"), "--jit needs XLA", 1, id="no-xla"),
         pytest.param(
-            ("--save-dir", VOCAB), "vocab.txt: is a file; give the name of a directory", 1, id="file"
+            ("--save-dir", VOCAB), "vocab.txt: is not a directory; give the name of one", 1, id="file"
         ),
         pytest.param(("--set", "n_tokens_vocab=80"), "has 73 words, but the options say ", 1, id="size"),
         pytest.param(("--set", "max_steps=5"), "'max_steps': unrecognised option", 1, id="argument"),

@@ -69,6 +69,9 @@ def test_build_refuses_its_corpus(text, tmp_path):
     outfile = tmp_path / "vocab.txt"
     message = refuse("vocab", "build", "--train-prefix", tmp_path, "--outfile", outfile)
     assert message == f"{outfile}: is part of {tmp_path}, which is read; give a path outside it"
+    (tmp_path / "loop").symlink_to("loop")
+    message = refuse("vocab", "build", "--train-prefix", text, "--outfile", tmp_path / "loop")
+    assert message == f"{tmp_path}/loop: Too many levels of symbolic links"
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,13 @@ def test_find_files(tmp_path):
             find_files([f"{tmp_path}/a.txt", f"{tmp_path}/{pattern}"])
     with pytest.raises(DataError, match="no input files"):
         find_files([])
-    (tmp_path / "linked" / "dangling").symlink_to("none")
-    for pattern in ("linked", "linked/*"):
-        with pytest.raises(DataError, match=f"^{tmp_path}/linked/dangling: is a link to none, which does no"):
-            find_files([f"{tmp_path}/{pattern}"])
+    for target in ("none", "dangling"):
+        link = tmp_path / "linked" / "dangling"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        for pattern in ("linked", "linked/*"):
+            with pytest.raises(DataError, match=f"^{link}: is a link to {target}, which does not exist"):
+                find_files([f"{tmp_path}/{pattern}"])
 
 
 def test_backups_and_files_of_runs_are_no_text(tmp_path):

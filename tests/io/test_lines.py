@@ -6,7 +6,6 @@ import io
 import itertools
 import lzma
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -26,7 +25,7 @@ from bilm.io.lines import read_lines, read_stream_lines, text_blocks
 from bilm.io.shards import input_files, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import WORDS, pipe, write
-from tests.helpers import python
+from tests.helpers import largest_file, python
 
 TEXT = "the cat sat\n\n雪 Zoë  sat\n"
 
@@ -305,12 +304,8 @@ def test_empty_or_large_input_is_refused(directory):
 
     refused(r"standard input \(-\) was given 2 times", ["-", "a", "-"])
     refused("standard input is empty", text=b"")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
-    try:
+    with largest_file(1):
         refused("cannot be kept in .*: File too large; set TMPDIR")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(directory.iterdir()) == []
 
 

@@ -257,7 +257,7 @@ def test_unreadable_files_are_named(tmp_path, content, message):
 
 
 def test_toml(tmp_path):
-    file, values = tmp_path / "options.toml", small_options(learning_rate=1e-5)
+    file, values = tmp_path / "options.conf", small_options(learning_rate=1e-5)
     file.write_text("\n".join(toml_lines(values)))
     assert load_options(file) == Options.from_json(values)
     for text, message in (

@@ -23,7 +23,15 @@ from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings, write_hdf5, write_token_embeddings
 from bilm.weights.names import differences, dump_names, infer_options, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
-from tests.helpers import GOLDEN, VARIANTS, assert_same_arrays, invoke, refuse, small_options
+from tests.helpers import (
+    GOLDEN,
+    VARIANTS,
+    assert_same_arrays,
+    invoke,
+    largest_file,
+    refuse,
+    small_options,
+)
 
 DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
 
@@ -200,6 +208,18 @@ def test_write_hdf5_keeps_no_damaged_file(tmp_path, monkeypatch):
 
 
 # --- checkpoints ------------------------------------------------------------------------------------
+
+
+def test_write_hdf5_leaves_nothing_above_the_limit(tmp_path):
+    """HDF5 ends the process if a file cannot grow as it closes it."""
+    names = dump_names(options_of(lstm={"dim": 256, "projection_dim": 128}))
+    arrays = {name.own: np.zeros([30 if size < 0 else size for size in name.shape], "f4") for name in names}
+    with (
+        largest_file(100_000),
+        pytest.raises(WeightsError, match=r"x\.hdf5: cannot be written: File too large"),
+    ):
+        write_hdf5(tmp_path / "x.hdf5", arrays, names)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
