@@ -8,7 +8,7 @@ import functools
 import inspect
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, Self, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
@@ -98,14 +98,15 @@ def require_paths(**paths: object) -> None:
         require_kind(name, value, str | os.PathLike | None)
 
 
-def require_words(subject: str, words: Iterable[str]) -> list[str]:
+def require_words(subject: str, words: Iterable[str], in_order: bool = False) -> list[str]:
     """Return words as a list; a string is not taken for its characters.
 
     Raises:
         DataError: `words` is a string or an open file, or an item is no string; the message begins with
             `subject`.
     """
-    if isinstance(words, str | bytes | io.IOBase) or not isinstance(words, Iterable):
+    refused = (str, bytes, io.IOBase, *[Mapping, Set] * in_order)
+    if isinstance(words, refused) or not isinstance(words, Iterable):
         kind = "a string" if isinstance(words, str) else f"of type {type(words).__name__}"
         raise DataError(f"{subject} is {kind}, not a list of words: {words!r:.80}")
     listed = list(words)

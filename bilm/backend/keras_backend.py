@@ -12,11 +12,12 @@ Other packages import Keras from this module only; the modules of this package i
 - ``is_symbolic``: True for a tensor without values yet (on TensorFlow ``asserted`` adds a condition to it),
 - ``outside_graphs``: a context in which variables have their values, also while a graph is traced,
 - ``is_dense``: True for a tensor with a value in each place, now or when it runs,
-- ``require_ready``: raise an error in a mode that models cannot run in,
+- ``runs_in_fork``: True if models can run in a fork of a process with a model,
 - ``n_gpus``: the number of GPUs.
 """
 
 import contextlib
+import functools
 import logging
 import os
 from numbers import Integral
@@ -97,24 +98,23 @@ def infers_shapes() -> bool:
 # --- devices and processes ---------------------------------------------------------------------------------
 
 
-class HomeProcess:
-    """The process that made a model, the only one that can run it."""
+_home = functools.cache(os.getpid)  # the process that made the first model: a fork inherits the result
 
-    def __init__(self) -> None:
-        self._number = os.getpid()
 
-    def require(self) -> None:
-        """Refuse to run in a fork, which lacks the backend's threads and would wait for ever.
+def require_ready() -> None:
+    """Refuse to make or run a model where it would fail or wait for ever.
 
-        Raises:
-            ProcessError: this process is a fork of the one that made the model.
-        """
-        if os.getpid() != self._number:
-            raise ProcessError(
-                "the model was made before this process was forked, and "
-                f"{LIBRARIES[BACKEND]} cannot run in a fork: "
-                'start processes with multiprocessing.get_context("spawn"), or make the model in each of them'
-            )
+    Raises:
+        ProcessError: this process was forked from one with a model, and lacks the threads of the backend; or
+            TensorFlow does not execute eagerly.
+    """
+    if os.getpid() != _home() and not backend.runs_in_fork():
+        raise ProcessError(
+            f"this process was forked from one that had made a model, and {LIBRARIES[BACKEND]} cannot run in "
+            'a fork: start processes with multiprocessing.get_context("spawn")'
+        )
+    if BACKEND == "tensorflow":
+        backend.require_eager()
 
 
 def on_device(cuda_device: int | None) -> contextlib.AbstractContextManager[object]:

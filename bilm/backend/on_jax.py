@@ -143,8 +143,9 @@ def is_dense(tensor: Any) -> bool:  # noqa: ANN401
     return not hasattr(tensor, "todense")
 
 
-def require_ready() -> None:
-    """Do nothing: every mode of JAX will do."""
+def runs_in_fork() -> bool:
+    """Return False: a fork lacks the threads of JAX."""
+    return False
 
 
 def n_gpus() -> int:

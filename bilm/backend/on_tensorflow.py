@@ -292,7 +292,12 @@ def asserted(values: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor
         return tf.identity(values)
 
 
-def require_ready() -> None:
+def runs_in_fork() -> bool:
+    """Return False: a fork lacks the threads of TensorFlow."""
+    return False
+
+
+def require_eager() -> None:
     """Refuse to run in the graphs and sessions of TensorFlow 1; a ``tf.function`` is allowed.
 
     Raises:

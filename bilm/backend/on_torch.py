@@ -178,8 +178,9 @@ def is_symbolic(tensor: Any) -> bool:  # noqa: ANN401
     return isinstance(tensor, torch.Tensor) and tensor.is_meta and keras.ops.zeros(()).is_meta
 
 
-def require_ready() -> None:
-    """Do nothing: every mode of PyTorch will do."""
+def runs_in_fork() -> bool:
+    """Return True in a process with one thread, as the workers of ``torch.utils.data.DataLoader`` are."""
+    return torch.get_num_threads() == 1
 
 
 def n_gpus() -> int:

@@ -1,7 +1,7 @@
 """Conversion of tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from itertools import count
+from itertools import count, repeat
 
 import numpy as np
 
@@ -138,10 +138,11 @@ def words_of_each(sentences: Iterable[Iterable[str]]) -> Iterator[list[str]]:
     """Return the words of sentences as lists, each read when it is asked for.
 
     Raises:
-        DataError: the argument is a string, or not iterable; or, as it is reached, a sentence is not words.
+        DataError: the argument is a string, or not iterable; or, as it is reached, a sentence is not words,
+            or has no order.
     """
     subjects = map("sentence {}".format, count())
-    return map(require_words, subjects, require_sentences(sentences))
+    return map(require_words, subjects, require_sentences(sentences), repeat(True))
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:

@@ -3,6 +3,7 @@
 Training and evaluation use the same tokens in a compact form, see `bilm.data.pipeline`.
 """
 
+import functools
 import random
 from collections.abc import Iterable, Iterator
 
@@ -67,7 +68,10 @@ class LMDataset:
         self.max_word_length = vocab.max_word_length if isinstance(vocab, UnicodeCharsVocabulary) else None
         self.reverse, self.test, self.shuffle_on_load = reverse, test, shuffle_on_load
         self._random = random.Random(random.getrandbits(64))
-        self._sentences = self._read()
+
+    @functools.cached_property
+    def _sentences(self) -> Iterator[list[str]]:
+        return self._read()
 
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield sentences: ids (n words + 2,), and characters (n words + 2, max_word_length) or None."""

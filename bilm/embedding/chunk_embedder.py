@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bilm.backend.keras_backend import Tensor, backend, keras, on_device
+from bilm.backend.keras_backend import Tensor, backend, keras, on_device, require_ready
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data import packing
 from bilm.errors import OptionsError, require_flags, require_positive
@@ -143,7 +143,7 @@ class PackedModel(InferenceModel):
             raise OptionsError(f"layers is {layers!r}; give {names}, 0 to {self.n_layers - 1}")
         if not sentences:
             return []
-        self.home.require()
+        require_ready()
         lengths = [len(words) + 2 for words in sentences]
         if self.stateful:
             packed = packing.pack_in_turn(lengths, min(len(sentences), max_rows or len(sentences)))

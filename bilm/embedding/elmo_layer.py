@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bilm.backend.keras_backend import BACKEND, Tensor, backend, infers_shapes, is_outermost, keras
+from bilm.backend.keras_backend import (
+    BACKEND,
+    Tensor,
+    backend,
+    infers_shapes,
+    is_outermost,
+    keras,
+    require_ready,
+)
 from bilm.backend.settings import portable
 from bilm.errors import (
     OptionsError,
@@ -184,7 +192,7 @@ class Elmo(backend.Layer):
             OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
             ProcessError: TensorFlow is in its version 1 mode.
         """
-        backend.require_ready()
+        require_ready()
         if word_inputs is not None:
             raise OptionsError("word_inputs: are not supported; give the character ids alone")
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from bilm.backend.keras_backend import HomeProcess, backend, keras
+from bilm.backend.keras_backend import backend, keras, require_ready
 from bilm.data.batcher import words_of_each
 from bilm.data.packing import Packing, enough_rows, pack, pack_as_rows_end, stretches
 from bilm.data.stream import Sentences, encode_sentences, join_sentences
@@ -86,7 +86,7 @@ class Scorer:
         self, model: language_model.LanguageModel, vocabulary: Vocabulary, steps: ModelSteps | None = None
     ) -> None:
         self._steps = steps or ModelSteps()
-        self.model, self.vocabulary, self._home = model, vocabulary, HomeProcess()
+        self.model, self.vocabulary = model, vocabulary
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n, dim, spec = model.options.n_directions, model.options.lstm.projection_dim, keras.KerasTensor
         by_window = [
@@ -209,7 +209,8 @@ class Scorer:
                 n_tokens, n_known = n_tokens + losses.shape[1], n_known + is_known.sum(axis=1)
                 on_tokens(n_tokens)
         if not n_tokens:
-            raise DataError("there is nothing to score: the text is smaller than one batch, or empty")
+            problem = "empty" if n_rows is None else "smaller than one batch; give a smaller `batch_size`"
+            raise DataError(f"there is nothing to score: the text is {problem}")
         means = (total / n_tokens).tolist(), (known / np.maximum(n_known, 1)).tolist()
         return Evaluation(tuple(means[0]), n_tokens, tuple(means[1]))
 
@@ -251,7 +252,7 @@ class Scorer:
         Raises:
             ProcessError: the process was forked after the scorer was made.
         """
-        self._home.require()
+        require_ready()
         inputs, _ = self._pairs(text)
         # Longest rows first, so that rows can be dropped as they end.
         order = np.argsort(-packing.row_lengths, kind="stable")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.keras_backend import Tensor, backend, keras
+from bilm.backend.keras_backend import Tensor, backend, keras, require_ready
 from bilm.errors import DataError, OptionsError, require_flags
 
 
@@ -98,7 +98,7 @@ class ScalarMix(backend.Layer):
             OptionsError: the number of initial parameters differs from the number of layers.
             ProcessError: TensorFlow is in its version 1 mode.
         """
-        backend.require_ready()
+        require_ready()
         if isinstance(lm_embeddings, Mapping):
             if "lm_embeddings" not in lm_embeddings:
                 raise DataError(f"lm_embeddings: missing; there are {', '.join(map(str, lm_embeddings))}")

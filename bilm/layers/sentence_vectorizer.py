@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.backend.keras_backend import backend, keras
+from bilm.backend.keras_backend import infers_shapes, keras, require_ready
 from bilm.errors import DataError, OptionsError, require_positive
 from bilm.io.lines import WHITE_SPACE
 from bilm.options.parameters import UnicodeForm
@@ -90,12 +90,14 @@ class SentenceVectorizer(keras.layers.Layer):
                 takes them.
             ProcessError: TensorFlow is in its version 1 mode.
         """
-        backend.require_ready()
+        require_ready()
         try:
             if not isinstance(sentences, keras.KerasTensor) and not tf.is_tensor(sentences):
                 sentences = tf.convert_to_tensor(sentences)
         except (TypeError, ValueError) as error:
             raise DataError(f"sentences must be strings: {str(error).splitlines()[0]}") from error
+        if sentences.dtype != "string" and infers_shapes():
+            sentences = tf.as_string(sentences)  # Keras rebuilds a saved model of a user's class with floats
         if sentences.dtype != "string":
             name = getattr(sentences.dtype, "name", sentences.dtype)
             raise DataError(f"sentences must be strings, with spaces between their words, got {name}")

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bilm.backend.keras_backend import HomeProcess, Tensor, backend, keras, require_tensorflow
+from bilm.backend.keras_backend import Tensor, backend, keras, require_ready, require_tensorflow
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
@@ -52,7 +52,6 @@ class InferenceModel:
 
     def __init__(self, encoder: Encoder, max_batch_size: int = 128, stateful: bool = False) -> None:
         require_positive(max_batch_size=max_batch_size)
-        self.home = HomeProcess()
         self.encoder, self.options = encoder, encoder.options
         lstm = self.options.lstm
         self.n_layers, self.dim = lstm.n_layers + 1, self.options.n_directions * lstm.projection_dim
@@ -189,8 +188,7 @@ class BidirectionalLanguageModel(InferenceModel):
                 `max_batch_size` rows, if their number is known.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
-        backend.require_ready()
-        self.home.require()
+        require_ready()
         ids = self._ids.checked(ids)
         n_rows = ids.shape[0]
         if self.stateful and n_rows is not None and n_rows > self.max_batch_size:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bilm.backend import lstm_cell, settings
-from bilm.backend.keras_backend import Tensor, backend, keras
+from bilm.backend.keras_backend import Tensor, backend, keras, require_ready
 from bilm.layers.char_cnn import CharCNN
 from bilm.layers.lstm import ProjectedLSTM
 from bilm.layers.network_layer import NetworkLayer
@@ -43,7 +43,7 @@ class Encoder(NetworkLayer):
         precision: Precision | str = Precision.FLOAT32,
         arrays: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        backend.require_ready()
+        require_ready()
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
         if self.precision is Precision.BFLOAT16 and not (settings.multiplies_bfloat16() or backend.n_gpus()):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras, require_ready
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
@@ -313,7 +313,7 @@ class WordVectors:
         Raises:
             ProcessError: TensorFlow is in its version 1 mode.
         """
-        backend.require_ready()
+        require_ready()
         new = [word for word in words if word not in self._vectors]
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bilm.backend.keras_backend import backend
+from bilm.backend.keras_backend import backend, require_ready
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import ArgumentError, DataError, OptionsError, ProcessError
@@ -66,7 +66,7 @@ def run(
         WeightsError: the weights of the source do not fit the model.
         BilmError: as `Training.train`.
     """
-    backend.require_ready()
+    require_ready()
     worker = Worker.from_environment()
     reporter = request.reporter
     writes = worker.is_chief and not request.settings.dry_run

@@ -4,6 +4,7 @@ Arrays go to ``DIRECTORY/<backend>.npz``, a Keras model to ``DIRECTORY/<backend>
 TensorFlow has written there is read.
 """
 
+import multiprocessing
 import pickle
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import bilm
 from bilm.backend.keras_backend import BACKEND, keras
 from bilm.data.packing import VectorForm
-from bilm.errors import BackendError
+from bilm.errors import BackendError, ProcessError
 from tests.helpers import FILES, GOLDEN, small_options
 
 SENTENCES = [["Time", "flies"], ["Hello"], "a longer sentence , with some wörds in it".split(), ["x" * 70]]
@@ -115,6 +116,19 @@ def require_tensorflow():
         bilm.ElmoEmbedder(*FILES, stateful=True)
 
 
+def run_in_a_fork():
+    """On PyTorch in one thread, as its data loaders fork."""
+    embedder = bilm.ElmoEmbedder(*FILES)
+    expected = embedder.embed_sentence(["Hello"])
+    torch = sys.modules["torch"]
+    with multiprocessing.get_context("fork").Pool(1, torch.set_num_threads, [1]) as pool:
+        np.testing.assert_array_equal(pool.apply(embedder.embed_sentence, [["Hello"]]), expected)
+    torch.set_num_threads(2)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        with pytest.raises(ProcessError, match="PyTorch cannot run in a fork"):
+            pool.apply(bilm.ElmoEmbedder, FILES)
+
+
 def write(folder):
     np.savez(folder / f"{BACKEND}.npz", **everything(folder))
 
@@ -122,4 +136,6 @@ def write(folder):
 if __name__ == "__main__":
     if BACKEND != "tensorflow":
         require_tensorflow()
+    if BACKEND == "torch":
+        run_in_a_fork()
     write(Path(sys.argv[1]))

@@ -36,8 +36,8 @@ def test_tensorflow_1_mode_is_refused(tmp_path):
 
 
 def test_tf_function_is_taken():
-    tf.function(on_tensorflow.require_ready)()
-    tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_ready(), number)[1])
+    tf.function(on_tensorflow.require_eager)()
+    tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_eager(), number)[1])
 
 
 def test_on_device_refuses_missing_gpu():

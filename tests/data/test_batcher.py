@@ -44,6 +44,8 @@ def test_vocabulary_without_unk_encodes_known_words():
         ([["the"], ["a", b"cat"]], "sentence 1, word 1 is of type bytes, not a string: b'cat'"),
         ([["the"], "the cat"], "sentence 1 is a string, not a list of words: 'the cat'"),
         ([["the"], 5], "sentence 1 is of type int, not a list of words: 5"),
+        ([["the"], {"words": ["cat"]}], "sentence 1 is of type dict, not a list of words"),
+        ([{"the"}], "sentence 0 is of type set, not a list of words"),
         ("the cat", "sentences must be lists of words, in a list, got str: 'the cat'"),
         (5, "sentences must be lists of words, in a list, got int: 5"),
         ({"the"}, "got set: {'the'}"),

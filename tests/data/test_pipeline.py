@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import pickle
 import random
 import tracemalloc
 from collections import Counter
@@ -293,7 +294,7 @@ def test_reference_dataset_in_test_mode(tmp_path, monkeypatch):
     write(tmp_path / "1", "a b\n")
     write(tmp_path / "2", "c\n\n")
     monkeypatch.chdir(tmp_path)
-    dataset = LMDataset("*", WORDS, test=True)
+    dataset = pickle.loads(pickle.dumps(LMDataset("*", WORDS, test=True)))
     monkeypatch.chdir("/")
     sentences = [ids.tolist() for ids, _ in dataset.get_sentence()]
     assert sentences == [[0, 5, 1], [0, 1], [0, 3, 4, 1]], "the last shard comes first"

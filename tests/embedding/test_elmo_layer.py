@@ -152,6 +152,31 @@ def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
         np.testing.assert_allclose(model(TEXTS), alone, atol=1e-6)
 
 
+@keras.saving.register_keras_serializable("tests")
+class OfUser(keras.Model):
+    """A model whose layers Keras builds when it is called, or by the shape of its input when it is loaded."""
+
+    def __init__(self, files, **arguments):
+        super().__init__(**arguments)
+        self.files = [*map(str, files)]
+        self.parts = [SentenceVectorizer(), Elmo(*files), keras.layers.Dense(2)]
+
+    def call(self, sentences):
+        for part in self.parts:
+            sentences = part(sentences)
+        return sentences
+
+    def get_config(self):
+        return {"files": self.files}
+
+
+def test_model_of_a_users_class_is_saved(files, tmp_path):
+    model = OfUser(files)
+    expected = model(TEXTS)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(TEXTS), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_training_changes_biLM_if_trainable(trainable, files):
     model = model_on_strings(files, trainable=trainable, l2_coef=0.01)

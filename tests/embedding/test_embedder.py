@@ -164,6 +164,7 @@ def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
     )
     calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
     calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
+    calls += [lambda: ElmoEmbedder(*files)]
     monkeypatch.setattr(os, "getpid", lambda: 1)
     for call in calls:
         with pytest.raises(ProcessError, match="cannot run in a fork: start processes with .*spawn"):

@@ -114,10 +114,14 @@ def test_perplexities():
     assert Evaluation((5000.0,), 1, ()).perplexities.perplexity < np.inf  # so that it can be written as JSON
 
 
-@pytest.mark.parametrize("parts", [[], [text(["the ."])]], ids=["nothing", "less than rows"])
-def test_empty_text_is_refused(scorer, parts):
-    with pytest.raises(DataError, match="nothing to score"):
-        scorer.evaluate(parts, n_rows=2)
+@pytest.mark.parametrize(
+    ("parts", "n_rows", "problem"),
+    [([], None, "empty"), ([text(["the ."])], 2, "smaller than one batch; give a smaller `batch_size`")],
+    ids=["nothing", "less than rows"],
+)
+def test_empty_text_is_refused(scorer, parts, n_rows, problem):
+    with pytest.raises(DataError, match=f"nothing to score: the text is {problem}$"):
+        scorer.evaluate(parts, n_rows=n_rows)
 
 
 @pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
