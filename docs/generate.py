@@ -45,7 +45,7 @@ _TAIL = """
 ## Environment variables
 
 - `TF_CONFIG`: the machines of a [distributed training run](long-runs.md#several-gpus-and-machines).
-- `TMPDIR`: directory for training text from standard input and for decompressed tar archives of models.
+- `TMPDIR`: directory for copies of standard input and pipes, and for decompressed tar archives of models.
 - `TF_CPP_MIN_LOG_LEVEL`: log level of TensorFlow, 0 to 3 (the default).
 """
 

@@ -20,7 +20,7 @@ The classes and functions that `bilm` exports, and what they return. `help()` ha
 texts may also be a sequence of paths. Layers and models return tensors of the Keras backend, and accept the
 arguments of Keras as `**kwargs`.
 """
-_COMMAND = "The arguments are the options of [`bilm {name}`](commands.md#{name})"
+_COMMAND = "The arguments are options of [`bilm {name}`](commands.md#{name})"
 _OF_BILM_TF = """
 
 ## As in bilm-tf
@@ -252,13 +252,16 @@ def errors() -> Iterator[tuple[str, str]]:
 
 def signature_of(node: Definition) -> str:
     """Return the call of a function or class, or nothing for a class that users do not construct."""
-    result, names = "", [*fields(node)] if isinstance(node, ast.ClassDef) else [*arguments(node)]
+    result, names = "", list[str]()
     if isinstance(node, ast.FunctionDef):
+        names = [*arguments(node)]
         if node.returns and (value := ast.unparse(node.returns)) != "None":
             result = f" -> {value}"
     elif node.name in _NOT_CONSTRUCTED:
         return ""
     else:
+        if node.decorator_list or node.bases:  # a dataclass or named tuple
+            names = [*fields(node)]
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "__init__":
                 names = [*arguments(item)]

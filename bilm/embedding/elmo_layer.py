@@ -61,7 +61,7 @@ class Elmo(backend.Layer):
         scalar_mix_parameters: one number per layer, the layers' weights before the softmax; the mixes are
             then not trained.
         module: refused unless empty; keeps AllenNLP's place among the arguments.
-        trainable: train the biLM too, not only the mixes; later, set that of `encoder`.
+        trainable: train the biLM too, not only the mixes; later, set `encoder.trainable`.
         l2_coef: see `ScalarMix`.
         model: path of a model, instead of the two files; see `ElmoEmbedder.from_model`.
         **kwargs: arguments of `keras.layers.Layer`.

@@ -190,7 +190,7 @@ class Options(_Checked):
     unicode_form: UnicodeForm | None = parameter(
         None,
         "Unicode's normal form, which words are brought to; `null` to take texts as they are, as bilm-tf. "
-        "With a recipe, a new model takes the form that all words of its vocabulary have",
+        "With a recipe other than `bilm-tf`, a new model takes that of its corpus or vocabulary",
     )
     share_embedding_softmax: bool = parameter(
         False, "use the word embeddings as softmax weights; for word-level input only"

@@ -23,7 +23,7 @@ from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
 from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
 
-HELDOUT, VOCABULARY = "heldout.txt", "vocab.txt"
+HELDOUT, VOCABULARY, _REPORT = "heldout.txt", "vocab.txt", "report.json"
 """Names of the files of a corpus, besides `TEXT_FILE` and `TRAIN_DIRECTORY`."""
 
 _SHARD_BYTES, _MOST_SHARDS = 8_000_000, 1000
@@ -120,10 +120,10 @@ class Preparation:
     warnings: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of ``text.json``: the steps, then the counts."""
+        """Return the content of ``report.json``: the steps, then the counts."""
         facts = dataclasses.asdict(self)
         del facts["directory"]
-        return {**facts.pop("pipeline"), "made_by": _MADE_BY, **facts}
+        return {**facts.pop("pipeline"), **facts}
 
 
 @checked
@@ -398,8 +398,11 @@ class _Corpus:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)
         report.unknown_share = heldout.total() / max(report.heldout.n_tokens, 1)
-        steps = json.dumps(report.to_json(), ensure_ascii=False, indent=1) + "\n"
-        (self._directory / TEXT_FILE).write_bytes(steps.encode(errors="backslashreplace"))  # names of files
+        # Apart, since a model keeps the steps, and should keep no sentences and names of files.
+        steps = {**dataclasses.asdict(report.pipeline), "made_by": _MADE_BY}
+        for name, values in ((TEXT_FILE, steps), (_REPORT, report.to_json())):
+            content = json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+            (self._directory / name).write_bytes(content.encode(errors="backslashreplace"))  # names of files
 
 
 def corpus_arguments(directory: PathLike) -> dict[str, Any]:
@@ -433,7 +436,7 @@ def _is_ours(directory: Path) -> bool:
     """Return whether a directory contains only a corpus that `prepare` wrote."""
     names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
     own = re.compile(
-        rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}"
+        rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}|{_REPORT}"
     )
     if not all(map(own.fullmatch, names)) or TEXT_FILE not in names:
         return False

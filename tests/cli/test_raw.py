@@ -56,6 +56,8 @@ def texts(tmp_path):
 def test_run_keeps_the_steps(corpus, trained, tmp_path):
     steps = (corpus / "text.json").read_bytes()
     assert (trained / "text.json").read_bytes() == steps
+    values = json.loads(steps)  # and no sentences or names of files
+    assert values.pop("made_by") and values.keys() == vars(bilm.TextPipeline()).keys()
     assert f'corpus = "{corpus}"' in (trained / "run.toml").read_text()
     few = ("--max-steps", 1, "--no-xla")
     said = run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)

@@ -618,7 +618,7 @@ def test_flags_are_refused_by_name(flags, message, tmp_path):
 
 
 def facts_of(corpus):
-    return json.loads((corpus / "text.json").read_bytes())
+    return json.loads((corpus / "report.json").read_bytes())
 
 
 def chapters(n_files=40, n_paragraphs=30):
