@@ -201,7 +201,8 @@ def test_migrating(number, migrant, tmp_path):
 def test_ray(tmp_path):
     for name in ("options.json", "weights.hdf5"):
         shutil.copyfile(CHAR / name, tmp_path / name)
-    shutil.copyfile(CHAR / "heldout.txt", tmp_path / "text.txt")
+    (tmp_path / "mine").mkdir()
+    shutil.copyfile(CHAR / "heldout.txt", tmp_path / "mine/heldout.txt")
     with inside(tmp_path), local_ray():
         for language, code in pages.blocks(ON_RAY):
             run_block(language, code, ON_RAY, tmp_path)

@@ -441,13 +441,13 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--cpus-per-worker",
             type=POSITIVE,
-            show_default="2; 1 with a GPU or if 2 do not fit",
+            show_default="2; 1 with a GPU, in vocab build, or if 2 do not fit",
             help="CPUs, and threads, of each worker.",
         ),
         click.option(
             "--gpus-per-worker",
             type=Number(min=0),
-            show_default="1 if the cluster has GPUs",
+            show_default="1 if the cluster has GPUs; 0 in vocab build",
             help="GPUs of each worker; a fraction lets several share one.",
         ),
     )(call)

@@ -314,6 +314,6 @@ class WordPredictor(Scorer):
         ids = np.intersect1d(self.vocabulary.lookup(candidates), np.flatnonzero(self._is_word))
         if not len(ids):
             raise ArgumentError(
-                "`candidates`: none of them is in the vocabulary, and the model predicts only words that are"
+                "`candidates`: none of them is a word of the vocabulary, and the model predicts only these"
             )
         return ids

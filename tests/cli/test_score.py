@@ -203,7 +203,7 @@ def test_patterns_choose_words_that_match(predictor):
     choices = ["the", "unseenword", "<UNK>", words[-1]]
     (places,) = predictor.predict([["*e", "a", "___"]], 9, gap="___", patterns=True, candidates=choices)
     assert [sorted(dict(place.best)) for place in places] == [["the"], sorted({"the", words[-1]})]
-    with pytest.raises(OptionsError, match="`candidates`: none of them is in the vocabulary"):
+    with pytest.raises(OptionsError, match="`candidates`: none of them is a word of the vocabulary"):
         next(predictor.predict([["a"]], candidates=["unseenword", "<UNK>"]))
 
 

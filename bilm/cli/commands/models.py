@@ -288,7 +288,8 @@ def predict(
 @flags.path("--outfile", "HDF5 file to write.")
 @flags.path(
     "--model-dir",
-    "Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt and README.md.",
+    "Directory to write, instead of --outfile: model.hdf5, options.json, vocab.txt, README.md, and the "
+    "text.json and run.toml of the run.",
 )
 @flags.path("--vocab-file", "With --model-dir: vocabulary of the model.", show_default="the model's own")
 @flags.switch("--with-softmax", "Also write the softmax.")
@@ -307,7 +308,7 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     """Write the weights for embedding to HDF5, with the options that belong to them.
 
     --model-dir writes a directory that every command accepts as --model, with a model card for model hubs.
-    The card contains the commands that trained the model, with their paths.
+    The card and run.toml contain the commands that trained the model, with their paths.
 
     --outfile writes only the weights, and options.json next to them; where that belongs to a run or to other
     weights, the options of NAME.hdf5 go to NAME.options.json.

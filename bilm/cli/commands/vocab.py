@@ -45,7 +45,7 @@ def build(
     """Count the words of a text and write them by descending frequency.
 
     The special words <S>, </S> and <UNK> come first. Words of equal frequency are sorted by code point.
-    With --ray, several processes count, by default with one CPU each, and the text may be a URL.
+    With --ray, several processes count, and the text may be a URL.
     """
     flags.check_texts(ray, *train_prefix)
     from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
