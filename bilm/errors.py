@@ -74,7 +74,7 @@ class LostWorkerError(CheckpointError):
 
 
 class ProcessError(BilmError, RuntimeError):
-    """TensorFlow's state in this process does not allow a model to run."""
+    """The state of a process or its backend does not allow a model to run."""
 
 
 def require_positive(**numbers: int) -> None:
@@ -101,9 +101,13 @@ def require_paths(**paths: object) -> None:
 def require_words(subject: str, words: Iterable[str], in_order: bool = False) -> list[str]:
     """Return words as a list; a string is not taken for its characters.
 
+    Args:
+        subject: what the words are; messages begin with it.
+        words: the words.
+        in_order: refuse dictionaries and sets, which sentences are not.
+
     Raises:
-        DataError: `words` is a string or an open file, or an item is no string; the message begins with
-            `subject`.
+        DataError: `words` is a string or an open file, or an item is no string.
     """
     refused = (str, bytes, io.IOBase, *[Mapping, Set] * in_order)
     if isinstance(words, refused) or not isinstance(words, Iterable):

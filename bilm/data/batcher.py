@@ -1,7 +1,8 @@
 """Conversion of tokenised sentences to padded arrays of ids for inference; 0 is padding."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from itertools import count, repeat
+from functools import partial
+from itertools import count
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def words_of_each(sentences: Iterable[Iterable[str]]) -> Iterator[list[str]]:
             or has no order.
     """
     subjects = map("sentence {}".format, count())
-    return map(require_words, subjects, require_sentences(sentences), repeat(True))
+    return map(partial(require_words, in_order=True), subjects, require_sentences(sentences))
 
 
 def require_sentences(sentences: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:

@@ -133,7 +133,7 @@ class PackedModel(InferenceModel):
 
         Raises:
             OptionsError: there is no such layer.
-            ProcessError: the process was forked after the model was made.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
         if layers not in ("all", "top", "average", "concat", "characters", *range(self.n_layers)):

@@ -68,7 +68,7 @@ class Elmo(backend.Layer):
 
     Raises:
         OptionsError: the options or an argument are invalid.
-        ProcessError: TensorFlow is in its version 1 mode.
+        ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         WeightsError: the weights cannot be read or do not fit the options.
 
     Example:
@@ -190,7 +190,7 @@ class Elmo(backend.Layer):
         Raises:
             DataError: the ids do not fit the model, see `bilm.models.sentence_encoder.IdKind`.
             OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
-            ProcessError: TensorFlow is in its version 1 mode.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         require_ready()
         if word_inputs is not None:

@@ -250,7 +250,7 @@ class Scorer:
             sentence in reverse order.
 
         Raises:
-            ProcessError: the process was forked after the scorer was made.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         require_ready()
         inputs, _ = self._pairs(text)

@@ -96,7 +96,7 @@ class ScalarMix(backend.Layer):
             DataError: the mapping has no ``lm_embeddings``; they do not have four dimensions, or their number
                 of layers is not the mix's; or the mask does not have their shape.
             OptionsError: the number of initial parameters differs from the number of layers.
-            ProcessError: TensorFlow is in its version 1 mode.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         require_ready()
         if isinstance(lm_embeddings, Mapping):
@@ -236,7 +236,7 @@ def weight_layers(
     Raises:
         OptionsError: the name is taken, or a switch is not True or False.
         DataError: ``lm_embeddings`` are missing or do not have four dimensions.
-        ProcessError: TensorFlow is in its version 1 mode.
+        ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
 
     Example:
         >>> from bilm.data.batcher import Batcher

@@ -88,7 +88,7 @@ class SentenceVectorizer(keras.layers.Layer):
         Raises:
             DataError: the sentences are not strings (batch,) or (batch, 1), as Keras's ``TextVectorization``
                 takes them.
-            ProcessError: TensorFlow is in its version 1 mode.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         require_ready()
         try:

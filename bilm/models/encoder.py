@@ -34,7 +34,7 @@ class Encoder(NetworkLayer):
 
     Raises:
         OptionsError: there is no such precision.
-        ProcessError: TensorFlow is in its version 1 mode.
+        ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras, require_ready
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.lstm_cell import zero_where
 from bilm.errors import DataError, OptionsError
 from bilm.models.encoder import Encoder, States
@@ -44,7 +44,7 @@ def make_encoder(
 
     Raises:
         WeightsError: the weights do not fit the options.
-        ProcessError: TensorFlow is in its version 1 mode.
+        ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
     """
     own: Arrays = {name: array for name, array in weights.items() if name.startswith("encoder/")}
     if options.char_cnn is None and "encoder/embedding" in own:
@@ -308,12 +308,7 @@ class WordVectors:
         self._vectors = {}
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of distinct words, float32 (words, projection_dim).
-
-        Raises:
-            ProcessError: TensorFlow is in its version 1 mode.
-        """
-        require_ready()
+        """Return the vectors of distinct words, float32 (words, projection_dim)."""
         new = [word for word in words if word not in self._vectors]
         if len(self._vectors) + len(new) > self._max_words:
             self._vectors, new = {}, list(words)
