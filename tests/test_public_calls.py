@@ -110,6 +110,7 @@ def test_predict_refuses_words(trained):
 def test_natural_arguments_work(trained):
     run = bilm.RunDirectory.open(trained)
     assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
+    assert run.choose(str(trained / "model.ckpt-2")).step() == 2  # as results name it
     settings = TrainingSettings.from_arguments(
         {"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}}
     )

@@ -215,6 +215,7 @@ def test_a_model_directory(tmp_path):
     files = snapshot(tmp_path / "model")
     assert files.keys() == {"model.hdf5", "options.json", "vocab.txt", "README.md"}
     assert files["vocab.txt"] == VOCABULARY.read_bytes()
+    assert "\nvocabulary: 73 words, not needed for embedding\n" in run("info", tmp_path / "model")
 
 
 def test_a_model_is_written_anew(archive, tmp_path):

@@ -314,6 +314,8 @@ def test_bad_input(text, tmp_path):
         "embed", "-", tmp_path / "out", *MODEL, "--ray", "local", status=2
     )
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
+    twice = refuse("embed", "-", "-", tmp_path / "out.vec", *MODEL, status=2)
+    assert twice.endswith("-: standard input can be read only once")
     assert "--cuda-device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 

@@ -130,6 +130,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
         ("out.npz", (), "out.npz: npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
+        ("out.vec", ("--dtype", "float16"), "--format word2vec does not go with --dtype, the form of /"),
         ("out.npz", ("--words", "words", "--use-sentence-keys"), "--use-sentence-keys, the form of /"),
         ("out", ("--min-count", 2), "--min-count does not go with --format hdf5"),
         ("out.parquet", ("--min-count", 2), "does not go with --format parquet, the form of /"),
@@ -157,9 +158,12 @@ def test_unusable_words_are_refused(listed, message, files, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "words"]
 
 
-def test_empty_text_is_refused(files, tmp_path):
+def test_text_without_words_to_write_is_refused(files, tmp_path):
+    asked = ("embed", files[0], tmp_path / "out.vec", *MODEL)
+    assert "no vectors to write: no word occurs 9 times" in refuse(*asked, "--min-count", 9)
     files[0].write_text("")
-    assert "the text is empty" in refuse("embed", files[0], tmp_path / "out.vec", *MODEL)
+    assert "the text is empty" in refuse(*asked)
+    assert not (tmp_path / "out.vec").exists()
 
 
 def test_spellings_of_a_word_share_occurrences(embedder):

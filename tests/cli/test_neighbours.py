@@ -34,6 +34,12 @@ def test_neighbours_are_sorted(corpus):
     assert [float(row[0]) for row in rows] == pytest.approx(sorted(cosines)[::-1][:3], abs=1e-4)
 
 
+def test_eight_words_on_either_side_are_shown(corpus):
+    corpus.write_text("a b c d e f g h i cat j k l m n o p q r\n")
+    shown = printed("neighbours", "cat", "cat", corpus, "--same-word", *MODEL)
+    assert shown.endswith("\tb c d e f g h i [cat] j k l m n o p q\n")
+
+
 def test_same_word_has_any_case_and_normal_form(corpus):
     corpus.write_text("The cafe\u0301\nThe Caf\u00e9 is a cafe\n")
     found = printed("neighbours", "caf\u00e9", "a caf\u00e9", corpus, "--same-word", *MODEL)

@@ -94,6 +94,13 @@ def test_several_runs_have_one_curve_each(noted, tmp_path):
     assert sum(line.count("B") for line in lines) == 1 and sum(line.count("C") for line in lines) == 3
 
 
+def test_runs_of_other_vocabularies_are_told(noted, tmp_path):
+    other = record(tmp_path / "other", *map(train_line, (10, 20)))
+    for run_directory, is_told in ((noted, False), (other, True)):
+        (run_directory / "vocab.txt.sha256").write_text(run_directory.name)
+        assert ("have different vocabularies" in run("plot", noted, other)) == is_told
+
+
 def test_bad_input(noted, tmp_path):
     outfile, begun = tmp_path / "a.png", record(tmp_path / "begun", train_line(20))
     (tmp_path / "empty").mkdir()
@@ -122,6 +129,12 @@ def test_tokens_of_equal_calls_add_up(tmp_path):
     lines = [line(step, tokens=400, epoch=1.0) for step in (2, 4) for line in (train_line, heldout_line)]
     metrics = read_metrics(record(tmp_path / "run", *lines) / "metrics.jsonl")
     assert _places(metrics, "tokens") == {2: 400, 4: 800}
+
+
+def test_time_is_in_hours_since_the_first_record(tmp_path):
+    lines = [train_line(step, time=1.7e9 + 900.0 * step) for step in (2, 4)]
+    metrics = read_metrics(record(tmp_path / "run", *lines) / "metrics.jsonl")
+    assert _places(metrics, "time") == {2: 0.0, 4: 0.5}
 
 
 def test_tokens_add_up_over_calls(tmp_path):

@@ -1,5 +1,6 @@
 """Lines on what is done, now and then; on a terminal one line."""
 
+import dataclasses
 import fcntl
 import os
 import pty
@@ -79,7 +80,7 @@ def test_progress_lines_every_ten_seconds(time_passes, context, capsys):
 def test_python_call_writes_to_standard_error(time_passes, capsys):
     reporter = ProgressReporter()
     reporter.begin(plan(options=FULL))
-    reporter.step(report(1))
+    reporter.step(dataclasses.replace(report(1), step=51))  # of a run that goes on
     reporter.warn("a warning")
     reporter.scored(0, 1000)
     time_passes[0] = 20.0
@@ -87,10 +88,12 @@ def test_python_call_writes_to_standard_error(time_passes, capsys):
     told = capsys.readouterr()
     assert told.out == "" and [line.partition("  ")[0] for line in told.err.splitlines()] == [
         "training: 100 steps, 50 per epoch",
-        "step 1",
+        "step 51",
         "warning: a warning",
         "scored 800 of 1,000 tokens",
     ]
+    assert "epoch 0.02  640 tokens/s  1.0%  loss 2.0000\n" in told.err
+    assert told.err.endswith("tokens  80.0%  0:00:05 left  40 tokens/s\n")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -376,9 +376,9 @@ def test_missing_gap_is_told(trained, texts, tmp_path):
     message = refuse("predict", texts[1], "--model", trained, "--gap", "___")
     assert message == "--gap: '___' is not a word of the text"
     gaps = tmp_path / "gaps.txt"
-    gaps.write_text("The ___ rose .\nThe ___, the ___.\n")
+    gaps.write_text("The ___ rose .\nThe ___, the ___.\n___!\n")
     said = invoke("predict", gaps, "--model", trained, "--gap", "___").stderr
-    assert f"{gaps}: line 2: '___' is not a word by itself in '___,', and was not filled, one of 2" in said
+    assert f"{gaps}: line 2: '___' is not a word by itself in '___,', and was not filled, one of 3" in said
 
 
 @pytest.mark.parametrize("command", ["score", "predict", "embed"])

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.distributed import bilm_tf_run
 from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, invoke, refuse, run, snapshot, train_command
 from tests.records import call_line, write_lines
 
@@ -218,6 +219,17 @@ def test_restart_refuses_another_network():
     of = ("--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB)
     message = refuse("restart", "--train-prefix", TRAIN, *of, *flags)
     assert message.startswith("a restart cannot change lstm.dim (24 to 16), bidirectional (true to false);")
+
+
+def test_restart_spares_records_beside_a_run_of_bilm_tf(tmp_path):
+    path = bilm_tf_run(tmp_path / "run")
+    for name in ("metrics.jsonl", "calls.jsonl"):
+        (path / name).write_text("mine")
+        before = snapshot(path)
+        message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", path, "--vocab-file", VOCAB)
+        assert message == f"{path / name}: was not written by the run in this directory; move it away"
+        assert snapshot(path) == before
+        (path / name).unlink()
 
 
 def test_url_is_refused_as_file(tmp_path):

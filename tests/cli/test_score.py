@@ -287,6 +287,7 @@ def test_contradicting_flags_of_predict_are_refused(tmp_path):
         (("--format", "text"), 2, "--format text fills gaps; give --gap or --patterns"),
         (("--gap", "two words"), 2, "--gap is 'two words'; it must be one word"),
         (("--words", path, "--patterns"), 2, "leave out --gap and --patterns"),
+        (("--raw", "--patterns"), 2, "--patterns are words of tokenised text; leave out --raw"),
         (("--candidates", path), 1, f"{path}: line 2: 'two words' is not one word; give a word per line"),
     ):
         assert message in refuse(*flags, *own, status=status)

@@ -365,6 +365,7 @@ def test_allennlp_names_work_on_tensorflow(files, caplog, tmp_path):
     names = importlib.reload(bilm.allennlp)
     assert "KERAS_BACKEND to torch before Keras is imported" in caplog.text
     embedder = names.ElmoEmbedder(*files)
+    assert embedder.elmo_bilm.num_layers == 2  # with the word vectors
     vectors, mask = embedder.batch_to_embeddings([["a", "b"], ["c"]])
     ids = names.batch_to_ids([["a", "b"], ["c"]])
     inputs = keras.Input((None, 50), dtype="int32")

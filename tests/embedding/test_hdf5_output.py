@@ -171,10 +171,28 @@ def test_kill_while_parts_are_removed_keeps_the_output(n_removed, out, monkeypat
 def test_resume_takes_longer_text(out, tmp_path):
     embed(out, LINES[:7], resume=True)  # nothing is there
     interrupt(out, 18, resume=True)
-    assert [path.name for path in parts(out)] == ["part-000000000007.hdf5"]
+    (part,) = parts(out)
+    content = part.read_bytes()
+    assert part.name == "part-000000000007.hdf5"
     assert embed(out, resume=True).n_kept == 17
     embed(tmp_path / "whole.hdf5")
     assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
+    part.parent.mkdir()
+    part.write_bytes(content)  # as a kill before its removal leaves it
+    assert embed(out, resume=True).n_kept == 24 and not parts(out)
+
+
+def test_resume_puts_together_what_was_all_embedded(out):
+    interrupt(out, 20)
+    assert embed(out, LINES[:20], resume=True).n_kept == 20
+    assert len(read(out)) == 21 and not parts(out)
+
+
+def test_overwriting_leaves_no_earlier_parts(out):
+    interrupt(out)
+    interrupt(out, 20, resume=True)
+    interrupt(out, 5, overwrite=True, layers="top")
+    assert embed(out, resume=True, layers="top").n_kept == 5
 
 
 @pytest.mark.parametrize(

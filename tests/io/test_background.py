@@ -1,11 +1,12 @@
 import gc
 import itertools
+import os
 import signal
 import threading
 
 import pytest
 
-from bilm.errors import DataError
+from bilm.errors import DataError, ProcessError
 from bilm.io.background import map_in_order, map_in_processes, prefetch
 
 
@@ -60,6 +61,11 @@ def test_map_keeps_the_order():
 
 def test_processes_leave_the_keyboard_to_their_parent():
     assert list(map_in_processes(signal.getsignal, [signal.SIGINT], 1)) == [signal.SIG_IGN]
+
+
+def test_process_that_is_ended_is_told():
+    with pytest.raises(ProcessError, match="a process was ended from outside; the system may lack memory"):
+        list(map_in_processes(os._exit, [1], 1))
 
 
 @pytest.mark.parametrize("n_at_once", [1, 2])

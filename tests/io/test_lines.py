@@ -242,6 +242,10 @@ def test_same_shards_are_found_elsewhere(tmp_path, monkeypatch):
     write(moved[1], "b b\n")
     with pytest.raises(DataError, match="there/b: .*4 bytes as before"):
         same_shards(before, moved)
+    write(files[1], "b b\n")
+    os.utime(files[1], ns=(1, 1))
+    with pytest.raises(DataError, match="here/b: .*4 bytes as before"):
+        same_shards(before, files)
     moved[1].unlink()
     with pytest.raises(DataError, match="there/b: No such file"):
         same_shards(before, moved)

@@ -1,4 +1,4 @@
-"""The records of a run on a disk that is full."""
+"""The records of a run on a disk that is full, and after a kill."""
 
 import contextlib
 
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError
 from bilm.io.messages import is_out_of_memory
-from bilm.run_directory.records import TrainRecord
-from bilm.runs.log import RunLog
+from bilm.run_directory.records import TrainRecord, read_calls
+from bilm.runs.log import RunLog, record_call
 from tests.records import train_line
 
 FULL = "{{function_node x}} run/events.out.tfevents.1; No space left on device [Op:WriteSummary]"
@@ -40,6 +40,12 @@ def test_full_disk_is_checkpoint_error(log, tmp_path, monkeypatch):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(CheckpointError, match="its records cannot be written: No space left"):
         log.write(RECORD)
+
+
+def test_call_replaces_the_partial_line_of_a_killed_process(tmp_path):
+    (tmp_path / "calls.jsonl").write_text('{"comm')
+    record_call(tmp_path, "bilm train", 0, 7, {})
+    assert [call.command for call in read_calls(tmp_path / "calls.jsonl")] == ["bilm train"]
 
 
 def test_full_disk_is_not_out_of_memory():

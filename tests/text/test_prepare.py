@@ -1,5 +1,6 @@
 """`bilm prepare`: raw files in many languages and forms to a corpus, through the command."""
 
+import dataclasses
 import gzip
 import io
 import itertools
@@ -28,7 +29,7 @@ from bilm.options.parameters import UnicodeForm
 from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
 from bilm.text.abbreviations import _WORDS
-from bilm.text.pipeline import TextPipeline, paragraphs
+from bilm.text.pipeline import ModelSteps, TextPipeline, paragraphs
 from bilm.text.settings import Split
 from tests.helpers import invoke, python, refuse, run, snapshot, standard_input
 
@@ -246,6 +247,11 @@ SAMPLES = {
     "Latin-1 and UTF-8": Sample(
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
         ["Où est - il ?", "Là ."],
+        flags="--encoding latin-1",
+    ),
+    "UTF-8 with a letter beyond ASCII at its beginning alone": Sample(
+        "Là.\n\n" + ("One " * 25 + "one.\n\n") * 700,
+        ["Là .", *["One " * 25 + "one ."] * 700],
         flags="--encoding latin-1",
     ),
     "Japanese in 7 bits": Sample("雨。".encode("iso2022_jp"), ["雨 。"], flags="--encoding iso2022_jp"),
@@ -1020,6 +1026,13 @@ def test_sentences_are_words_and_do_not_depend_on_other_pieces(pieces, language,
         assert " ".join(sentence.split()) == sentence != ""
         assert sentence.encode().decode() == sentence  # no halves of characters
         assert form is None or all(unicodedata.is_normalized(form.value, word) for word in sentence.split())
+
+
+@pytest.mark.parametrize(("split", "is_told"), [("sentences", True), ("tokens", False)])
+def test_another_icu_is_told_where_it_finds_words(split, is_told, caplog):
+    steps = dataclasses.asdict(TextPipeline(split=split, icu="9.1"))
+    assert ModelSteps(json.dumps(steps).encode()).require().split == split
+    assert ("tokenised by ICU 9.1" in caplog.text) == is_told
 
 
 def test_steps_are_given_by_name():
