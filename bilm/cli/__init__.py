@@ -64,14 +64,14 @@ def main() -> None:
     """Train, test and use ELMo's bidirectional language models."""
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+        handler.setFormatter(_Formatter())
 
 
 class _Formatter(logging.Formatter):
     """Escapes, shortens and wraps, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = super().format(record)
+        message = f"{record.levelname.lower()}: {super().format(record)}"
         if record.name.startswith("bilm."):  # other libraries have no such flags
             message = with_flags(message)
         return wrapped(message_lines(message), sys.stderr)

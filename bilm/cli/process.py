@@ -82,22 +82,17 @@ STOPPED_STATUS = 75
 
 
 class StopRequests:
-    """Context manager in which the first SIGTERM, SIGINT or SIGHUP raises KeyboardInterrupt.
+    """Context manager in which the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 raises KeyboardInterrupt.
 
     The command then cleans up; later signals do not interrupt that, except that a second SIGINT ends the
     process at once. Ignored signals stay ignored, such as SIGHUP under ``nohup``.
-
-    Args:
-        saves: whether the command can save its state. SIGUSR1 then stops it too, and after `save_first` no
-            signal raises: the command looks at `received` after every step.
 
     Attributes:
         received: first signal, or None.
     """
 
-    def __init__(self, saves: bool = True) -> None:
+    def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *([signal.SIGUSR1] if saves else [])]
         self._handlers: dict[int, Any] = {}
         self._saves_first = False
 
@@ -112,7 +107,7 @@ class StopRequests:
 
     def __enter__(self) -> "StopRequests":
         """Start listening."""
-        for number in self._signals:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, self._handle)
         return self
@@ -141,7 +136,7 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
     open_standard_streams()
     if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # not in shell completion
         click.echo(f"Warning: {messages.message_lines(message)}", err=True)
-    signals = StopRequests(saves=False)
+    signals = StopRequests()
     try:
         with signals:
             main(args=args, prog_name=prog_name)

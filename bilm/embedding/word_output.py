@@ -72,7 +72,7 @@ def occurrences(
             places = [*enumerate(map(in_form, sentence))]
             if words is not None:
                 places = [(place, name) for place, word in places for name in spellings.get(word, ())]
-            if places:
+            if places or words is None:  # a blank line counts for `stateful`
                 yield line, sentence, places
 
     for chunk in embedder.in_chunks(with_places(), lambda item: item[1], form):

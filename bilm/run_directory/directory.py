@@ -19,7 +19,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import keras
 from bilm.errors import CheckpointError, DataError, OptionsError, checked
 from bilm.io import PathLike, atomic, messages, run_files
-from bilm.io.json_objects import JsonObject
+from bilm.io.json_objects import Count, JsonObject, whole_lines
 from bilm.io.shards import Shard
 from bilm.options import Options
 from bilm.run_directory import files, state
@@ -436,6 +436,12 @@ class RunModel(distribution.StoredModel):
         if trained.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
             return False
         return _are_of(settings.section("train_prefix"), shards)
+
+    @property
+    def log_bytes(self) -> int:
+        """Length of ``metrics.jsonl`` at the checkpoint in bytes; a killed call wrote later lines."""
+        trained = state.recorded(self.checkpoint) or JsonObject("", {})
+        return trained.take("log_bytes", Count, whole_lines(self.path / run_files.METRICS_FILE))
 
     def best_on(self, heldout: Collection[Shard] | None) -> state.Best | None:
         """Return the best validation of the run on the heldout text of these files, or on any; or None."""

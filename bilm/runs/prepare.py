@@ -14,7 +14,6 @@ from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import ArgumentError, DataError, OptionsError, ProcessError
 from bilm.io import json_objects, outputs
-from bilm.io.run_files import METRICS_FILE
 from bilm.io.shards import refuse_within
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
@@ -114,10 +113,9 @@ def run(
             state = _restored(trainer, interrupted, planned, reporter)
         else:
             state = RunState(planned, _load(trainer, source, old_vocabulary, text, reporter))
-            if request.in_place:
-                state.log_bytes = json_objects.whole_lines(request.path / METRICS_FILE)
-                if isinstance(source, directory.RunModel):
-                    state.best = source.best_on(heldout.counts.shards if heldout else None)
+            if request.in_place and isinstance(source, directory.RunModel):
+                state.log_bytes = source.log_bytes
+                state.best = source.best_on(heldout.counts.shards if heldout else None)
         kept = interrupted or (source if request.in_place else None)
         run = directory.RunDirectory(request.path, planned.options if kept is None else kept.options)
         log = None

@@ -185,4 +185,4 @@ def test_flag_is_refused_as_file(words, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "shown"), [("bilm.text.extract", "--raw"), ("tensorflow", "`raw`")])
 def test_only_our_warnings_name_flags(name, shown):
     record = logging.LogRecord(name, logging.WARNING, "", 0, "leave out `raw`", None, None)
-    assert _Formatter().format(record) == f"leave out {shown}"
+    assert _Formatter().format(record) == f"warning: leave out {shown}"

@@ -69,7 +69,7 @@ def counting(tmp_path, ignored=None):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_signal_leaves_nothing(number, tmp_path):
     process = counting(tmp_path)
     process.send_signal(number)

@@ -102,6 +102,9 @@ def test_stateful_chunks_are_whole_batches(stateful, monkeypatch):
     stateful.model.reset_states()
     monkeypatch.setattr("bilm.embedding.chunk_embedder._BATCH_TOKENS", 5)  # the third sentence has them
     assert_equal([*stateful.embed_sentences(SENTENCES * 3)], whole)
+    stateful.model.reset_states()
+    vectors = [vector for sentence in whole for vector in np.moveaxis(sentence, 1, 0)]
+    assert_equal([word.vector for word in stateful.embed_words(SENTENCES * 3, layers="all")], vectors)
 
 
 def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):

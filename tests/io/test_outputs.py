@@ -451,7 +451,7 @@ def was_told_to_end(moment, paths):
             if behind:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.MonkeyPatch.context() as patch, StopRequests(saves=False), suppress(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch, StopRequests(), suppress(KeyboardInterrupt):
         for name in ("mkdir", "link", "rename", "replace", "rmdir", "unlink"):
             patch.setattr(os, name, partial(tell, getattr(os, name)))
         with writing(*paths) as files:

@@ -1,5 +1,6 @@
 """The loop of training, through `bilm.train` and `bilm.restart`."""
 
+import json
 import os
 import signal
 import time
@@ -81,7 +82,13 @@ def test_restart_from_a_named_step_resumes(tmp_path):
 
 def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     train(tmp_path / "run")
-    call = {"train_prefix": TRAIN, "save_dir": tmp_path / "run", "max_steps": 1, "resume": True}
+    call = {
+        "train_prefix": TRAIN,
+        "save_dir": tmp_path / "run",
+        "max_steps": 1,
+        "resume": True,
+        "log_every": 1,
+    }
     assert bilm.restart(**call).step == 3
     assert bilm.restart(**call).saved is None
     reporter = bilm.Reporter()
@@ -89,6 +96,8 @@ def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     with pytest.raises(TypeError):
         bilm.restart(**call | {"resume": False}, reporter=reporter)
     assert bilm.restart(**call).step == 4
+    records = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(record)["step"] for record in records] == [2, 3, 4]
 
 
 def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):

@@ -192,7 +192,8 @@ def _cell(value: object) -> str:
 @click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
 @flags.switch(
     "--patterns",
-    "Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus.",
+    "Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus. "
+    "A ? or * alone is a word.",
 )
 @flags.path("--words", "Predict only at the words of this file, one per line.")
 @flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
