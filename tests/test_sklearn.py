@@ -117,6 +117,9 @@ def test_replaced_model_is_read_anew(name, tmp_path):
 def test_vectorizer_refuses_bad_input(settings, texts):
     with pytest.raises(BilmError):
         ElmoVectorizer(**{"model": WEIGHTS, **settings}).fit_transform(texts)
+    if settings:
+        with pytest.raises(BilmError):
+            ElmoVectorizer(**{"model": WEIGHTS, **settings}).fit(texts)
 
 
 def test_missing_library_names_extra():

@@ -75,10 +75,12 @@ def test_pipeline_gives_same_vectors_after_reading(tmp_path, store):
     nlp.to_disk(tmp_path / "pipeline")
     if store:
         shutil.rmtree(model)
-    read = spacy.load(tmp_path / "pipeline")
-    assert not elmo_of(read).shims[0].cache
-    for text in TEXTS:
-        np.testing.assert_allclose(read(text).tensor, nlp(text).tensor, atol=1e-5)
+    expected = [nlp(text).tensor for text in TEXTS]
+    for read in (spacy.load(tmp_path / "pipeline"), nlp.from_disk(tmp_path / "pipeline")):
+        elmo = elmo_of(read).shims[0]
+        assert not elmo.cache and elmo.free_bytes == 2e9  # the vectors may be another model's
+        for text, tensor in zip(TEXTS, expected, strict=True):
+            np.testing.assert_allclose(read(text).tensor, tensor, atol=1e-5)
 
 
 def test_pipeline_refuses_another_model(tmp_path):
@@ -99,6 +101,11 @@ def test_training_embeds_sentences_once():
 
 def test_vectors_beyond_cache_are_computed_again():
     assert train(pipeline(FILES[1], cache_mb=0.0), n_steps=2) == 4 * len(TEXTS)
+
+
+def test_cache_keeps_to_its_size():
+    [longest] = ElmoEmbedder(*FILES).embed_sentences([["it"] * 5], layers="concat")
+    assert train(pipeline(FILES[1], cache_mb=longest.nbytes / 1e6), n_steps=2) == len(TEXTS) + 3
 
 
 def test_vectors_are_those_of_concat():

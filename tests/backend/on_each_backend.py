@@ -21,6 +21,7 @@ from tests.helpers import FILES, GOLDEN, small_options
 SENTENCES = [["Time", "flies"], ["Hello"], "a longer sentence , with some wörds in it".split(), ["x" * 70]]
 WIDTH = small_options()["char_cnn"]["max_characters_per_token"]
 IDS = bilm.batch_to_ids(SENTENCES, WIDTH)
+MANY = [[f"w{k:04}"] + ["x"] * (k % 5) for k in range(1100)]  # more than are encoded or multiplied at once
 
 
 def small_elmo(n_mixes=1, **changes):
@@ -80,11 +81,15 @@ def everything(directory):
     result["mean"] = embedder.embed_chunk(SENTENCES, VectorForm("average", "float16"))[2]
     result["characters"] = embedder.embed_chunk(SENTENCES, VectorForm("characters", pooling="max"))[2]
     result["copied"] = pickle.loads(pickle.dumps(embedder)).embed_sentence(SENTENCES[2])
+    result["many"] = np.array([*embedder.embed_sentences(MANY, layers="top", pooling="mean")])
     result["long"] = embedder.embed_batch([["word", "by", "word"] * 900])[0][:, ::100]
     output = bilm.BidirectionalLanguageModel(*FILES)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))
+    many_ids = bilm.Batcher(None, 50).batch_sentences([[words[0] for words in MANY]])
+    many = bilm.BidirectionalLanguageModel(*FILES)(many_ids)
     mixed = bilm.weight_layers("a mix", output, l2_coef=0.1, do_layer_norm=True)
     elmo = small_elmo()
     tensors = dict(output) | {
+        "many at once": many.lm_embeddings[:, :, ::50],
         "weight_layers": mixed.weighted_op,
         "boundaries": small_elmo(keep_sentence_boundaries=True)(IDS),
         "nested": elmo(IDS[None]),

@@ -111,6 +111,8 @@ def test_memory_bytes_reads_control_group(tmp_path, group, limit):
     found = settings.memory_bytes(str(tmp_path / "groups"), str(tmp_path))
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert found == (machine if limit == "none" else 1_000_000)
+    (tmp_path / "memory.max").write_text("2000000\n")  # of a group around it
+    assert settings.memory_bytes(str(tmp_path / "groups"), str(tmp_path)) == found
 
 
 def test_import_out_of_memory_is_named(tmp_path):

@@ -8,7 +8,7 @@ from bilm.backend import xla
 from bilm.backend.lstm_cell import Clips
 from bilm.backend.lstm_window import lstm_window
 from bilm.backend.on_tensorflow import run_lstm
-from bilm.backend.settings import without_xla
+from bilm.backend.settings import portable, without_xla
 from tests.layers.test_equations import make
 
 
@@ -47,6 +47,16 @@ def test_compiled_runs_outside_graph():
     with without_xla():
         for layer in (lstm_window, run_lstm):
             np.testing.assert_allclose(layer(*arguments)[0], expected, atol=1e-6)
+
+
+def test_blocks_without_xla_end_as_they_began():
+    with without_xla():
+        with without_xla():
+            pass
+        assert not xla.compiles()
+    with portable():
+        assert not xla.compiles()
+    assert xla.compiles()
 
 
 def test_failing_xla_warns_once(monkeypatch, caplog):

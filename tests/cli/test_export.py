@@ -78,6 +78,7 @@ def test_both_signatures_agree_with_the_embedder(loaded, small):
     batch = padded(sentences_of("char"))
     lengths = tf.cast(batch["sequence_len"], tf.int64)
     check(loaded.tokens(batch["tokens"], lengths), expected, 2, 4)
+    assert not np.any(loaded.signatures["default"](strings=tf.constant(["", "a"]))["default"][0])  # nor NaN
 
 
 @pytest.mark.slow

@@ -107,6 +107,10 @@ def test_members_are_read(method, tmp_path):
 def test_bomb_is_refused(tmp_path):
     path = write_zip(tmp_path / "x.zip", {"a": bytes(70 << 20)})
     assert "bytes expand to 73,400,320; this is not a model" in refused(path)
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<L", data, data.index(b"PK\x01\x02") + 20, 70 << 20)  # as if it were not compressed
+    path.write_bytes(data)
+    assert "bytes expand to 73,400,320; this is not a model" in refused(path)
 
 
 def test_false_size_is_refused(tmp_path):

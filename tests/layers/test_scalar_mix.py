@@ -55,6 +55,7 @@ def test_layer_norm_leaves_padding_out():
     again = weight_layers("mix", {"lm_embeddings": layers, "mask": 5 * mask}, do_layer_norm=True)
     np.testing.assert_array_equal(again["weighted_op"], mixed)
     nothing = {"lm_embeddings": layers, "mask": np.zeros_like(mask)}
+    np.testing.assert_array_equal(ScalarMix(do_layer_norm=True)(nothing, mask), mixed)
     assert np.isfinite(weight_layers("mix", nothing, do_layer_norm=True)["weighted_op"]).all()
 
 

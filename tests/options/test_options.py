@@ -93,6 +93,7 @@ def test_problems_are_listed_together():
         (small_options(n_epochs=parse_json("9" * 20)), "n_epochs: must be at most 9223372036854775807, got"),
         (small_options(char_cnn={"filters": []}), "char_cnn.filters: expected at least one pair"),
         (small_options(char_cnn={"filters": [[1, 2, 3]]}), "char_cnn.filters[0]: expected a list of 2, got"),
+        (small_options(char_cnn={"filters": [[1]]}), "char_cnn.filters[0]: expected a list of 2, got [1]"),
         (small_options(char_cnn={"filters": [[0, 2]]}), "char_cnn.filters[0][0]: must be at least 1, got 0"),
         (small_options(learning_rate=1e39), "learning_rate: must be at most 3.4e+38"),
         (

@@ -39,6 +39,7 @@ def test_wrong_values_are_refused(tmp_path):
         (Cluster(n_workers=2, cpus_per_worker=1), {"CPU": 2}, True, (2, 1, 0, 0.5)),
         (Cluster(n_workers=2), {"CPU": 2}, True, (2, 1, 0, 0.5)),  # the cores are shared out
         (Cluster(), {"CPU": 64, "GPU": 8}, True, (8, 1, 1, 0.99)),
+        (Cluster(), {"CPU": 4, "GPU": 1}, True, (1, 1, 1, 0.99)),
         (Cluster(gpus_per_worker=0.5), {"CPU": 64, "GPU": 8}, True, (16, 1, 0.5, 0.99)),
         (Cluster("local", 5, 1, 0.2), {"CPU": 64, "GPU": 1}, True, (5, 1, 0.2, 0.99)),
         (Cluster(gpus_per_worker=0), {"CPU": 64, "GPU": 8}, True, (31, 2, 0, 2)),

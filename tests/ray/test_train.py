@@ -97,10 +97,11 @@ FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)
     [
         ({"overwrite": True, "checkpoint": 3}, FIRST, {"overwrite": True, "checkpoint": 3}),
         ({"overwrite": True, "max_time": 100.0}, SECOND, {"max_time": 70.0, "resume": True}),
+        ({"max_time": 20.0}, SECOND, {"max_time": 1e-3, "resume": True}),
         ({"overwrite": True}, Attempt(1, 30.0, False), {"overwrite": True}),
         ({"checkpoint": 3}, SECOND, {"checkpoint": 3, "resume": True}),
     ],
-    ids=["first", "resumed", "nothing saved", "restart"],
+    ids=["first", "resumed", "no time left", "nothing saved", "restart"],
 )
 def test_attempt_resumes_saved_run(arguments, attempt, expected):
     assert RemoteCall("train", arguments).arguments_after(attempt) == expected

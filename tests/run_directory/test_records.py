@@ -36,12 +36,13 @@ def test_nonfinite_values_are_omitted(tmp_path):
 
 
 @pytest.mark.parametrize("end", ['{"kind": "heldout", "step": 4, "perple', "\0\0\0"])
-def test_partial_last_line_is_ignored(tmp_path, end):
+def test_partial_last_line_is_ignored(tmp_path, end, caplog):
     file = write_lines(tmp_path / "m.jsonl", train_line(1))
     file.write_text(file.read_text() + end)
     assert len(read_metrics(file).train) == 1
     file.write_text(json.dumps(train_line(1)))  # a whole one, but for its end
     assert len(read_metrics(file).train) == 1
+    assert not caplog.messages
 
 
 def test_repeated_steps_replace_earlier(tmp_path):

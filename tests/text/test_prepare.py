@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,6 +30,7 @@ from bilm.options.parameters import UnicodeForm
 from bilm.runs.settings import with_corpus
 from bilm.text import prepare as module
 from bilm.text.abbreviations import _WORDS
+from bilm.text.markup import html_pieces
 from bilm.text.pipeline import ModelSteps, TextPipeline, paragraphs
 from bilm.text.settings import Split
 from tests.helpers import invoke, python, refuse, run, snapshot, standard_input
@@ -312,6 +314,14 @@ SAMPLES = {
     "PAGE XML of regions in regions and of empty lines": Sample(
         {"t.xml": PAGE_OF_REGIONS}, ["Anfang .", "Ende ."], page=["footer 1"]
     ),
+    "PAGE XML with an empty line and entities": Sample(
+        {
+            "t.xml": "<PcGts><Page><TextRegion><TextLine><TextEquiv><Unicode>L&eacute;on vint.</Unicode>"
+            "</TextEquiv></TextLine><TextLine/><TextEquiv><Unicode>L&eacute;on vint.</Unicode></TextEquiv>"
+            "</TextRegion></Page></PcGts>"
+        },
+        ["Léon vint ."],
+    ),
     "PAGE XML longer than a block": Sample(
         {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
         ["Anfang .", "Ende ."],
@@ -403,6 +413,12 @@ SAMPLES = {
         "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y</p></text></TEI>",
         ["Dn arma que cano Troiae x y"],
         page=["left out gap 1"],
+    ),
+    "Apparatus in an apparatus": Sample(
+        "<TEI><text><p><app><lem>a <app><lem>b</lem><rdg>x</rdg></app></lem><rdg>y</rdg></app> c</p></text>"
+        "</TEI>",
+        ["a b c"],
+        page=["rdg 2"],
     ),
     "Soft hyphens in TEI": Sample(
         "<TEI><text><p>vir\u00ad\n    tus</p></text></TEI>", ["virtus"], page=["soft hyphens 1"]
@@ -517,7 +533,7 @@ def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
 
 
 NOT_TEXT = {
-    "an Office document or a book; `pandoc": b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml",
+    "an Office document or a book; `pandoc": b"PK\x03\x04" + b"\n" * 26 + b"[Content_Types].xml",
     "an archive; unpack it": b"PK\x03\x04" + bytes(26) + b"a.txt",
     "a PDF; `pdftotext FILE`": b"%PDF-1.7\n",
     "an old Office document": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -546,9 +562,10 @@ def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
 
 
 def test_markup_is_no_training_text(tmp_path):
-    write(tmp_path, {"t.xml": TEI})
-    message = refuse("vocab", "build", "--train-prefix", tmp_path / "t.xml", "--outfile", tmp_path / "v")
-    assert message.endswith("is markup (<?xml ...), not sentences; `bilm prepare` makes a corpus of it")
+    write(tmp_path, {"t.xml": TEI, "u.xml": f"\ufeff{TEI}"})
+    for name in ("t.xml", "u.xml"):
+        message = refuse("vocab", "build", "--train-prefix", tmp_path / name, "--outfile", tmp_path / "v")
+        assert message.endswith("is markup (<?xml ...), not sentences; `bilm prepare` makes a corpus of it")
 
 
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
@@ -841,6 +858,8 @@ def test_long_elements_are_divided(tmp_path):
     )
     run("prepare", raw, "--out", tmp_path / "corpus")
     assert facts_of(tmp_path / "corpus")["heldout"]["n_sentences"] < 800
+    *_, after = html_pieces(["<p>" + "a " * (1 << 20), "<p>But <b>not</b> this."], Counter())
+    assert after == "But not this."
 
 
 def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Vocabularies: ids and characters of words, and files: building, checking and writing them."""
 
+import gzip
 from collections import Counter
 from functools import partial
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
+from bilm.io import zip_archive
 from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import (
@@ -89,6 +91,12 @@ def test_blank_and_repeated_lines_keep_their_ids(make, caplog):
     (warning,) = caplog.messages
     assert "vocab.txt: blank line or repeated word" in warning
     assert warning.endswith("(3 in all: line 5 '', line 8 'a', line 9 '')")
+
+
+def test_bomb_is_refused(make, monkeypatch):
+    monkeypatch.setattr(zip_archive, "_ALWAYS", 1000)
+    with pytest.raises(VocabularyError, match="decompresses to more than .* bytes; this is not a vocabulary"):
+        load_vocabulary(make(gzip.compress(b"a\n" * 50_000)))
 
 
 def test_unreadable_files(tmp_path):
@@ -227,6 +235,11 @@ def test_vocabulary_without_unk_refuses_unknown_words(make):
     assert of(check_vocabulary(path, [["a"]]), Severity.ERROR) == []
     ((line, message),) = of(check_vocabulary(path, [["a"], ["b"]]), Severity.ERROR)
     assert line is None and "'b' of the corpus is not in the vocabulary, which has no <UNK>" in message
+
+
+def test_check_names_misplaced_marks(make):
+    [(line, message)] = of(check_vocabulary(make("a\n</S>\n<S>\n<UNK>\n")), Severity.WARNING)
+    assert line is None and message.endswith("<S> on line 3, </S> on line 2, <UNK> on line 4")
 
 
 def test_check_against_a_corpus(make):

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from pathlib import Path
 
 import pytest
 
@@ -44,7 +45,7 @@ def assert_is_the_model(found):
 def test_folders_and_archives_are_found(weights, options, tmp_path):
     files = model_files(weights, options)
     assert_is_the_model(find_distribution(write_folder(tmp_path / "folder", files)))
-    litter = {"__MACOSX/model/._options.json": b"x", ".DS_Store": b"x"}
+    litter = {"__MACOSX/model/._options.json": b"x", ".DS_Store": b"x", f"old/{Path(weights).name}": b"x"}
     path = write_zip(tmp_path / "x.zip", {f"model/{name}": data for name, data in files.items()} | litter)
     before = snapshot(tmp_path)
     found = find_distribution(path)

@@ -1,9 +1,11 @@
 """AllenNLP's models as weights: the layout of their state dicts, and what is refused of a PyTorch file."""
 
+import io
 import json
 import pickle
 import sys
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.distribution import find_distribution, find_weights
 from bilm.weights.hdf5_file import read_hdf5
 from tests.allennlp import ARRAYS, NAMES, START, saved, state_dict, write_tar
-from tests.distributed import OPTIONS, WEIGHTS, write_folder
+from tests.distributed import OPTIONS, WEIGHTS, write_folder, write_zip
 from tests.helpers import FILES, run
 
 torch = pytest.importorskip("torch")
@@ -45,6 +47,13 @@ def test_state_dict_has_the_arrays(start, as_zip, tmp_path):
     assert_is_the_model(find_weights(path).read(NAMES))
 
 
+def test_one_model_under_two_names_is_read(tmp_path):
+    tensors = state_dict()
+    again = {f"other.{name.removeprefix(START)}": tensor for name, tensor in tensors.items()}
+    (tmp_path / "best.th").write_bytes(saved(tensors | again))
+    assert_is_the_model(find_weights(tmp_path / "best.th").read(NAMES))
+
+
 def test_archive_and_folder_are_models(model_tar, tmp_path):
     assert_is_the_model(find_weights(model_tar).read(NAMES))
     files = {"config.json": CONFIG, "best.th": saved(state_dict()), "model_state_epoch_1.th": b"x"}
@@ -54,7 +63,7 @@ def test_archive_and_folder_are_models(model_tar, tmp_path):
         tmp_path / "x.tar", {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
     )
     files = {"weights.th": saved(state_dict()), "fta/model.elmo.weight_file": b"of before it was fine-tuned"}
-    files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes()}
+    files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes(), "best.th": b"of an earlier epoch"}
     whole = write_tar(tmp_path / "whole.tar.gz", files), write_folder(tmp_path / "unpacked", files)
     for path in (folder, folder / "best.th", folder / "model.tgz", tar, *whole):
         assert_is_the_model(ModelArguments(path).open().arrays())
@@ -135,6 +144,10 @@ def test_damaged_tensor_is_refused(tmp_path):
     data[data.index(tensor.numpy().tobytes()) + 2] ^= 1
     (tmp_path / "weights.th").write_bytes(data)
     with pytest.raises(WeightsError, match=r"cannot be read by PyTorch: .*/data/\d+ is damaged"):
+        find_weights(tmp_path / "weights.th").read(NAMES)
+    with zipfile.ZipFile(io.BytesIO(saved({"a": torch.zeros(10_000)}))) as archive:
+        write_zip(tmp_path / "weights.th", {name: archive.read(name) for name in archive.namelist()})
+    with pytest.raises(WeightsError, match="cannot be read by PyTorch: it is compressed"):
         find_weights(tmp_path / "weights.th").read(NAMES)
 
 
