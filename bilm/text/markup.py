@@ -83,7 +83,6 @@ _RULES = {
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
 # In a TEI ``choice``, what the source has; the editor's reading is taken.
 _CHOICE = _names("sic orig abbr am")
-_HYPHEN = re.compile(rf"[{HYPHENS}]\s*$")
 
 
 class _Blocks:
@@ -115,7 +114,9 @@ class _Blocks:
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
             if attributes.get("break") == "no":  # the word goes on, without its hyphen
-                self._text[-1:] = [_HYPHEN.sub("", text) for text in self._text[-1:]]
+                while self._text and not self._text[-1].strip():
+                    self._text.pop()
+                self._text[-1:] = [re.sub(f"[{HYPHENS}]$", "", text.rstrip()) for text in self._text[-1:]]
             else:
                 self.text("\n")
         elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
@@ -191,7 +192,7 @@ class _AltoBlocks(_Blocks):
         """Begin an element."""
         super().start(name, attributes)
         name, part = name.rpartition(":")[2], attributes.get("SUBS_TYPE")
-        if name == "String":
+        if name == "String" and not self._skipped:
             whole = attributes.get("SUBS_CONTENT") if part == "HypPart1" else None
             if not (part == "HypPart2" and self._is_whole):
                 self.text(f" {whole or attributes.get('CONTENT') or ''}")
@@ -216,7 +217,7 @@ class _PageBlocks(_Blocks):
         self._has_lines = False
         self._indices: list[int] = []  # of the open elements, by attribute or place
         self._order: dict[str | None, list[int]] = {}  # of regions in the reading order, by their names
-        self._place: list[int] = []  # of the open region
+        self._places = [_LAST]  # of the page and the open regions
         self._placed: list[tuple[list[int], str]] = []  # finished paragraphs of the page
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
@@ -230,7 +231,7 @@ class _PageBlocks(_Blocks):
         if "regionRef" in attributes:
             self._order.setdefault(attributes["regionRef"], [*self._indices])
         if local == "TextRegion":
-            self._place = self._order.get(attributes.get("id"), _LAST)
+            self._places.append(self._order.get(attributes.get("id"), self._places[-1]))
         if local in _OF_PAGE:
             self._readings.append({})
             self._has_lines = self._has_lines and local == "TextLine"
@@ -249,6 +250,8 @@ class _PageBlocks(_Blocks):
                 self.text(readings[min(readings)])
                 self._has_lines = True
         super().end(name)
+        if closed == "TextRegion":
+            self._places.pop()
 
     def characters(self, text: str) -> None:
         """Add to a reading of a line or region."""
@@ -260,7 +263,7 @@ class _PageBlocks(_Blocks):
     def end_paragraph(self) -> None:
         """End the paragraph, and keep it until the page ends."""
         super().end_paragraph()
-        self._placed += [(self._place, text) for text in super().taken()]
+        self._placed += [(self._places[-1], text) for text in super().taken()]
 
     def taken(self) -> list[str]:
         """Return the paragraphs of a finished page in their order, each once."""

@@ -49,6 +49,7 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 <Page><TopMargin><TextBlock><TextLine><String CONTENT="7"/></TextLine></TextBlock></TopMargin>
 <TextBlock><TextLine><String CONTENT="Der"/><SP/>
 <String CONTENT="Kai" SUBS_TYPE="HypPart1" SUBS_CONTENT="Kaiser"/><HYP CONTENT="-"/></TextLine>
+<RightMargin><String CONTENT="a"/></RightMargin>
 <TextLine><String CONTENT="ser" SUBS_TYPE="HypPart2" SUBS_CONTENT="Kaiser"/><SP/>
 <String CONTENT="kam"/><SP/><String CONTENT="heim"/><HYP CONTENT="-"/></TextLine>
 <TextLine><String CONTENT="lich."/><String CONTENT="Mit" SUBS_TYPE="HypPart1"/><HYP CONTENT="-"/></TextLine>
@@ -74,7 +75,8 @@ PAGE_OF_REGIONS = """<PcGts><Page><ReadingOrder><OrderedGroup regionRef="a"><Reg
 <RegionRef regionRef="a"/></OrderedGroup></ReadingOrder><TextRegion type="footer">
 <TextRegion type="page-number"/><TextLine><TextEquiv><Unicode>7</Unicode></TextEquiv></TextLine></TextRegion>
 <TextRegion id="b"><TextLine/><TextEquiv><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
-<TextRegion id="a"><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
+<TextRegion id="a"><TextRegion><TextEquiv><Unicode>Der</Unicode></TextEquiv></TextRegion>
+<TextLine><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextLine></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
 <h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
 <p>Birds sang</p></body></html>"""
@@ -242,9 +244,10 @@ SAMPLES = {
         flags="--dehyphenate",
     ),
     "Words that go on in TEI": Sample(
-        "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi><lb break='no'/>tio no-<lb/>va</text></TEI>",
+        "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi>\n<fw>7</fw> <lb break='no'/>tio no-<lb/>va</text>"
+        "</TEI>",
         ["constitutio no - va"],
-        page=["divided at the ends of lines: 1"],
+        page=["fw 1", "divided at the ends of lines: 1"],
     ),
     "Latin-1 and UTF-8": Sample(
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
@@ -312,7 +315,7 @@ SAMPLES = {
         page=["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
     "PAGE XML of regions in regions and of empty lines": Sample(
-        {"t.xml": PAGE_OF_REGIONS}, ["Anfang .", "Ende ."], page=["footer 1"]
+        {"t.xml": PAGE_OF_REGIONS}, ["Der", "Anfang .", "Ende ."], page=["footer 1"]
     ),
     "PAGE XML with an empty line and entities": Sample(
         {
@@ -324,7 +327,7 @@ SAMPLES = {
     ),
     "PAGE XML longer than a block": Sample(
         {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
-        ["Anfang .", "Ende ."],
+        ["Der", "Anfang .", "Ende ."],
     ),
     "HTML": Sample(
         HTML,
