@@ -64,7 +64,7 @@ def filled(words: Sequence[str], predictions: Iterable[Prediction]) -> list[str]
 
 
 class WordPredictor(Scorer):
-    """Predicts words from the words before them, after them, or both; `evaluate` scores sentences.
+    """Predicts words from the words before them, after them, or both; a call scores sentences.
 
     From both sides, the probability of a word is
 

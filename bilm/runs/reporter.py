@@ -16,7 +16,7 @@ _LOG = logging.getLogger("bilm")
 
 
 class Reporter:
-    """Receives the progress of a call and sends it to the logger ``bilm``; override methods to change that.
+    """Receives the progress of a call; by default it logs messages and validations, as ``bilm``.
 
     Attributes:
         command: command to record in ``calls.jsonl``; None to record the call in Python.

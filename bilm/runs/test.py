@@ -44,8 +44,8 @@ def test(
             each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no
             further sentence.
         precision: data type of the encoder's matrix products, see `bilm.options.Precision`.
-        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
-            the logger ``bilm``.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends
+            messages and validations to the logger ``bilm``.
 
     Raises:
         ArgumentError: the model or its vocabulary is missing; or `batch_size` is set without `compat`.

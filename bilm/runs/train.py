@@ -61,8 +61,8 @@ def train(
         overwrite: replace an existing run.
         ray: `bilm.ray.Cluster`, to train on its workers. They must see all files under the same paths; the
             paths in the result are absolute.
-        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends it to
-            the logger ``bilm``.
+        reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends
+            messages and validations to the logger ``bilm``.
         should_stop: called after each step; if it returns true, the run is saved and the call ends.
         **settings: changes of hyper-parameters: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
