@@ -7,10 +7,12 @@ of each weight are one product after them. The batch is the last axis, because l
 faster from the left; all steps together are (width, steps * batch).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from bilm.backend.gradients import with_gradient
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
 from bilm.backend.xla import compiled
 
@@ -30,9 +32,14 @@ def lstm_window(
         Outputs (steps, batch, projection_dim) and the state after the window, in the dtype of `state`.
     """
 
-    @tf.custom_gradient
-    def run(*tensors: tf.Tensor) -> tuple[Any, Any]:
-        inputs, c, h, kernel, bias, *projections = map(tf.stop_gradient, tensors)  # `backward` has it
+    def forward(
+        inputs: tf.Tensor,
+        c: tf.Tensor,
+        h: tf.Tensor,
+        kernel: tf.Tensor,
+        bias: tf.Tensor,
+        *projections: tf.Tensor,
+    ) -> tuple[Any, Any]:
         (n_steps, _, input_dim), dtype = inputs.shape, kernel.dtype
         columns = tf.reshape(tf.transpose(tf.cast(inputs, dtype), [2, 0, 1]), [input_dim, -1])
         parts = kernel[:input_dim], kernel[input_dim:], *projections
@@ -46,36 +53,45 @@ def lstm_window(
             cells.append(c)
             hidden.append(m)
             kept.append(activations)
-
-        def backward(d_outputs: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor) -> list[tf.Tensor]:
-            dc, dh, d_outputs = _swap(dc), tf.cast(_swap(dh), dtype), tf.cast(_swap(d_outputs), dtype)
-            d_outputs = tf.unstack(d_outputs)
-            d_gates, d_projected, ms = [], [], []  # from the last step to the first
-            for now in reversed(range(n_steps)):
-                dm = dh + d_outputs[now]
-                for projection in projections:
-                    d_projected.append(_through_clip(dm, hidden[now + 1], clips.projection))
-                    dm = tf.matmul(projection, d_projected[-1])
-                dc, d_gates_now, m = _step_gradient(kept[now], cells[now], cells[now + 1], dc, dm, clips.cell)
-                d_gates.append(d_gates_now)
-                ms.append(m)
-                dh = tf.matmul(kernel[input_dim:], d_gates_now)
-            d_all = tf.concat(d_gates[::-1], axis=1)
-            d_columns = tf.reshape(tf.matmul(kernel[:input_dim], d_all), [input_dim, n_steps, -1])
-            joined = tf.concat([columns, tf.concat(hidden[:-1], axis=1)], axis=0)
-            return [
-                tf.cast(tf.transpose(d_columns, [1, 2, 0]), inputs.dtype),
-                _swap(dc),
-                tf.cast(_swap(dh), h.dtype),
-                _weight_gradient(joined, d_all),
-                _sum_of_columns(d_all, bias.dtype),
-                *(_weight_gradient(tf.concat(ms, 1), tf.concat(d_projected, 1)) for _ in projections),
-            ]
-
         outputs = tf.cast(_swap(tf.stack(hidden[1:])), h.dtype)
-        return (outputs, _swap(cells[-1]), outputs[-1]), backward
+        return (outputs, _swap(cells[-1]), outputs[-1]), (columns, cells, hidden, kept)
 
-    outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
+    def backward(
+        arguments: Sequence[tf.Tensor],
+        saved: tuple[Any, ...],
+        d_outputs: tf.Tensor,
+        dc: tf.Tensor,
+        dh: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        inputs, _, h, kernel, bias, *projections = arguments
+        columns, cells, hidden, kept = saved
+        (n_steps, _, input_dim), dtype = inputs.shape, kernel.dtype
+        dc, dh, d_outputs = _swap(dc), tf.cast(_swap(dh), dtype), tf.cast(_swap(d_outputs), dtype)
+        d_outputs = tf.unstack(d_outputs)
+        d_gates, d_projected, ms = [], [], []  # from the last step to the first
+        for now in reversed(range(n_steps)):
+            dm = dh + d_outputs[now]
+            for projection in projections:
+                d_projected.append(_through_clip(dm, hidden[now + 1], clips.projection))
+                dm = tf.matmul(projection, d_projected[-1])
+            dc, d_gates_now, m = _step_gradient(kept[now], cells[now], cells[now + 1], dc, dm, clips.cell)
+            d_gates.append(d_gates_now)
+            ms.append(m)
+            dh = tf.matmul(kernel[input_dim:], d_gates_now)
+        d_all = tf.concat(d_gates[::-1], axis=1)
+        d_columns = tf.reshape(tf.matmul(kernel[:input_dim], d_all), [input_dim, n_steps, -1])
+        joined = tf.concat([columns, tf.concat(hidden[:-1], axis=1)], axis=0)
+        return [
+            tf.cast(tf.transpose(d_columns, [1, 2, 0]), inputs.dtype),
+            _swap(dc),
+            tf.cast(_swap(dh), h.dtype),
+            _weight_gradient(joined, d_all),
+            _sum_of_columns(d_all, bias.dtype),
+            *(_weight_gradient(tf.concat(ms, 1), tf.concat(d_projected, 1)) for _ in projections),
+        ]
+
+    tensors = inputs, *state, *(weight for weight in weights if weight is not None)
+    outputs, c, h = with_gradient(forward, backward, *tensors)
     return outputs, LSTMState(c, h)
 
 

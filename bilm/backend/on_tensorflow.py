@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from bilm.backend import settings, xla
+from bilm.backend.gradients import with_gradient
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.lstm_window import lstm_window
 from bilm.errors import ProcessError
@@ -131,25 +132,32 @@ def _run_steps_in_xla(
     n = tf.shape(inputs)[0]
     after = [0, n_at_once - n]
 
-    @tf.custom_gradient
-    def run(*tensors: tf.Tensor) -> tuple[Any, Any]:
-        def arguments(inputs: tf.Tensor) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips, tf.Tensor | None]:
-            _, c, h, kernel, bias, *projections = tensors
-            projection = projections[0] if projections else None
-            return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, projection), clips, lengths
+    def arguments_of(
+        inputs: tf.Tensor,
+        c: tf.Tensor,
+        h: tf.Tensor,
+        kernel: tf.Tensor,
+        bias: tf.Tensor,
+        *projection: tf.Tensor,
+    ) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips]:
+        return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, *(projection or [None])), clips
 
-        def backward(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(tensors)
-                again, state = _run_steps(*arguments(tensors[0]), begins, n)
-            return tape.gradient([again, *state], tensors, [*upstream])
-
+    def forward(*tensors: tf.Tensor) -> tuple[Any, Any]:
         padded = tf.pad(tensors[0], [after, [0, 0], [0, 0]])
         are_new = None if begins is None else tf.pad(begins, [after, [0, 0]])
-        outputs, state = _run_padded_steps(*arguments(padded), are_new, n)
-        return (outputs[:n], *state), backward
+        outputs, state = _run_padded_steps(*arguments_of(padded, *tensors[1:]), lengths, are_new, n)
+        return (outputs[:n], *state), (lengths, begins, n)
 
-    outputs, c, h = run(inputs, *state, *(weight for weight in weights if weight is not None))
+    def backward(
+        tensors: Sequence[tf.Tensor], kept: tuple[Any, ...], *upstream: tf.Tensor
+    ) -> list[tf.Tensor]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(tensors)
+            outputs, state = _run_steps(*arguments_of(*tensors), *kept)
+        return tape.gradient([outputs, *state], tensors, [*upstream])
+
+    tensors = inputs, *state, *(weight for weight in weights if weight is not None)
+    outputs, c, h = with_gradient(forward, backward, *tensors)
     return outputs, LSTMState(c, h)
 
 
@@ -187,21 +195,20 @@ def max_over_windows(convolved: tf.Tensor) -> tf.Tensor:
         pooled = tf.nn.max_pool2d(convolved[:, None], [1, convolved.shape[1]], 1, "VALID")
         return tf.reshape(pooled, [-1, convolved.shape[2]])
 
-    @tf.custom_gradient
-    def pool_on_cpu(convolved: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def forward(convolved: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor]]:
         pooled = pool(convolved)
+        return pooled, (pooled,)
 
-        def backward(left: tf.Tensor) -> tf.Tensor:
-            parts = []
-            for is_highest in tf.unstack(convolved == pooled[:, None], axis=1)[:-1]:
-                parts.append(tf.where(is_highest, left, tf.zeros_like(left)))
-                left = left - parts[-1]
-            return tf.stack([*parts, left], axis=1)
+    def backward(arguments: Sequence[tf.Tensor], kept: tuple[tf.Tensor], left: tf.Tensor) -> tuple[tf.Tensor]:
+        parts = []
+        for is_highest in tf.unstack(arguments[0] == kept[0][:, None], axis=1)[:-1]:
+            parts.append(tf.where(is_highest, left, tf.zeros_like(left)))
+            left = left - parts[-1]
+        return (tf.stack([*parts, left], axis=1),)
 
-        return pooled, backward
-
-    on_cpu = not settings.is_portable.get() and xla.device_type() == "CPU"
-    return (pool_on_cpu if on_cpu else pool)(convolved)
+    if settings.is_portable.get() or xla.device_type() != "CPU":
+        return pool(convolved)
+    return with_gradient(forward, backward, convolved)
 
 
 def distinct_rows(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -16,10 +16,12 @@ hits removed: a sampled class that is the target counts once, as the target.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from bilm.backend.gradients import with_gradient
 from bilm.backend.keras_backend import keras
 from bilm.layers.network_layer import NetworkLayer
 
@@ -50,8 +52,9 @@ def full_cross_entropy(
     """
     product = functools.partial(_product, dtype=product_dtype)
 
-    @tf.custom_gradient
-    def losses(hidden: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def forward(
+        hidden: tf.Tensor, targets: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
         n_classes = tf.shape(kernel)[0]
 
         def add_chunk(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -70,36 +73,39 @@ def full_cross_entropy(
         log_normalizer = highest + tf.math.log(total)
         target_rows = tf.gather(kernel, targets)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + tf.gather(bias, targets)
+        return log_normalizer - target_logits, (log_normalizer, target_rows, chunk)
 
-        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            n_chunks = (n_classes + chunk - 1) // chunk
-            scaled = upstream[:, None] * hidden
+    def backward(
+        arguments: Sequence[tf.Tensor], kept: tuple[Any, ...], upstream: tf.Tensor
+    ) -> tuple[Any, ...]:
+        hidden, targets, kernel, bias = arguments
+        log_normalizer, target_rows, chunk = kept
+        n_chunks = (tf.shape(kernel)[0] + chunk - 1) // chunk
+        scaled = upstream[:, None] * hidden
 
-            def chunk_gradient(
-                k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray
-            ) -> tuple:
-                rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
-                logits = product(hidden, rows, transpose_b=True) + biases
-                probabilities = tf.exp(logits - log_normalizer[:, None])
-                d_rows = d_rows.write(k, product(probabilities, scaled, transpose_a=True))
-                d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
-                return k + 1, expected + product(probabilities, rows), d_rows, d_biases
+        def chunk_gradient(
+            k: tf.Tensor, expected: tf.Tensor, d_rows: tf.TensorArray, d_biases: tf.TensorArray
+        ) -> tuple:
+            rows, biases = kernel[k * chunk : (k + 1) * chunk], bias[k * chunk : (k + 1) * chunk]
+            logits = product(hidden, rows, transpose_b=True) + biases
+            probabilities = tf.exp(logits - log_normalizer[:, None])
+            d_rows = d_rows.write(k, product(probabilities, scaled, transpose_a=True))
+            d_biases = d_biases.write(k, tf.linalg.matvec(probabilities, upstream, transpose_a=True))
+            return k + 1, expected + product(probabilities, rows), d_rows, d_biases
 
-            arrays = [
-                tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
-                for shape in ([None, kernel.shape[1]], [None])
-            ]
-            start = (0, tf.zeros_like(hidden), *arrays)
-            _, expected, d_rows, d_biases = tf.while_loop(
-                lambda k, *_: k < n_chunks, chunk_gradient, start, parallel_iterations=1
-            )
-            d_kernel = tf.tensor_scatter_nd_sub(d_rows.concat(), targets[:, None], scaled)
-            d_bias = tf.tensor_scatter_nd_sub(d_biases.concat(), targets[:, None], upstream)
-            return upstream[:, None] * (expected - target_rows), d_kernel, d_bias
+        arrays = [
+            tf.TensorArray(hidden.dtype, n_chunks, infer_shape=False, element_shape=shape)
+            for shape in ([None, kernel.shape[1]], [None])
+        ]
+        start = (0, tf.zeros_like(hidden), *arrays)
+        _, expected, d_rows, d_biases = tf.while_loop(
+            lambda k, *_: k < n_chunks, chunk_gradient, start, parallel_iterations=1
+        )
+        d_kernel = tf.tensor_scatter_nd_sub(d_rows.concat(), targets[:, None], scaled)
+        d_bias = tf.tensor_scatter_nd_sub(d_biases.concat(), targets[:, None], upstream)
+        return upstream[:, None] * (expected - target_rows), None, d_kernel, d_bias
 
-        return log_normalizer - target_logits, backward
-
-    return losses(hidden, kernel, bias)
+    return with_gradient(forward, backward, hidden, targets, kernel, bias)
 
 
 def sampled_cross_entropy(
@@ -125,29 +131,32 @@ def sampled_cross_entropy(
     """
     product = functools.partial(_product, dtype=product_dtype)
 
-    @tf.custom_gradient
-    def losses(
-        hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor
+    def forward(
+        hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor, is_sampled: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
         logits = product(hidden, rows, transpose_b=True) + biases
         highest = tf.maximum(tf.reduce_max(logits, axis=1), target_logits)
         weights = tf.exp(logits - highest[:, None])
-        target_weight = (1.0 - target_is_sampled) * tf.exp(target_logits - highest)
+        target_weight = (1.0 - is_sampled) * tf.exp(target_logits - highest)
         total = tf.reduce_sum(weights, axis=1) + target_weight
         weights = tf.cast(weights, product_dtype)
+        return highest + tf.math.log(total) - target_logits, (weights, target_weight, total)
 
-        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            share = upstream / total
-            return (
-                share[:, None] * product(weights, rows),
-                share * target_weight - upstream,
-                product(weights, share[:, None] * hidden, transpose_a=True),
-                product(weights, share[:, None], transpose_a=True)[:, 0],
-            )
+    def backward(
+        arguments: Sequence[tf.Tensor], kept: tuple[Any, ...], upstream: tf.Tensor
+    ) -> tuple[Any, ...]:
+        hidden, _, rows, *_ = arguments
+        weights, target_weight, total = kept
+        share = upstream / total
+        return (
+            share[:, None] * product(weights, rows),
+            share * target_weight - upstream,
+            product(weights, share[:, None] * hidden, transpose_a=True),
+            product(weights, share[:, None], transpose_a=True)[:, 0],
+            None,
+        )
 
-        return highest + tf.math.log(total) - target_logits, backward
-
-    return losses(hidden, target_logits, rows, biases)
+    return with_gradient(forward, backward, hidden, target_logits, rows, biases, target_is_sampled)
 
 
 def _product(left: tf.Tensor, right: tf.Tensor, dtype: str, **transposed: bool) -> tf.Tensor:

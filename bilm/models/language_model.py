@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.backend.gradients import with_gradient
 from bilm.backend.keras_backend import keras
 from bilm.data.pipeline import Batch
 from bilm.errors import OptionsError
@@ -35,17 +36,19 @@ class WindowLosses(NamedTuple):
     penalty: tf.Tensor
 
 
-@tf.custom_gradient
-def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
+def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return both unchanged, but make `waiting` wait for `done`, and in the gradient `done` for `waiting`."""
-    with tf.control_dependencies([done]):
-        waiting = tf.identity(waiting)
 
-    def backward(d_done: tf.Tensor, d_waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def forward(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
+        with tf.control_dependencies([done]):
+            return (done, tf.identity(waiting)), ()
+
+    def backward(*gradients: Any) -> tuple[tf.Tensor, tf.Tensor]:  # noqa: ANN401
+        *_, d_done, d_waiting = gradients
         with tf.control_dependencies([d_waiting]):
             return tf.identity(d_done), d_waiting
 
-    return (tf.identity(done), waiting), backward
+    return with_gradient(forward, backward, done, waiting)
 
 
 @keras.saving.register_keras_serializable("bilm")

@@ -1,5 +1,6 @@
 """Training from Python, without the command line, and as scripts of bilm-tf call it."""
 
+import gc
 import inspect
 import itertools
 import json
@@ -32,6 +33,12 @@ from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, 
 OPTIONS = Options.from_json(SMALLEST)
 
 
+def n_graphs():
+    """The number of graphs in memory, which keep all that they refer to."""
+    gc.collect()
+    return sum(type(value).__name__ == "FuncGraph" for value in gc.get_objects())
+
+
 def test_train_resume_restart_test_dump(tmp_path):
     """The whole way; the command line tests what Python trained."""
     path, steps, validations = tmp_path / "run", [], []
@@ -55,7 +62,9 @@ def test_train_resume_restart_test_dump(tmp_path):
             bilm.train(TRAIN, VOCAB, path, resume=True, **same)
     finally:
         bilm.use_xla(True)
+    before = n_graphs()
     resumed = bilm.train(str(TRAIN), str(VOCAB), str(path), resume=True, **same)
+    assert n_graphs() == before  # a training keeps no model
     assert (resumed.outcome, resumed.step, resumed.stop_reason) == ("finished", 4, None)
     before, tuned = snapshot(path), tmp_path / "tuned"
     result = bilm.restart(HELDOUT, path, checkpoint=2, save_to=tuned, max_steps=1, learning_rate=0.05)
