@@ -15,6 +15,7 @@ PRIVATE = {
     optimizer: ["_get_variable_index", "_trainable_variables", "_accumulators"],
     tf.distribute.get_strategy(): ["experimental_local_results", "extended.update"],
     tf.distribute.ReplicaContext: ["merge_call"],
+    tf: ["__internal__.record_gradient"],
 }
 
 

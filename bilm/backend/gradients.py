@@ -2,62 +2,56 @@
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+_numbers = itertools.count()
+
 
 def with_gradient(
-    forward: Callable[..., tuple[Any, tuple]], backward: Callable[..., Sequence], *arguments: tf.Tensor
+    forward: Callable[..., tuple[Any, tuple]], backward: Callable[..., list], *arguments: tf.Tensor
 ) -> Any:  # noqa: ANN401
     """Compute a function whose gradient is written by hand.
 
-    TensorFlow keeps each gradient of a graph until the process ends. With `tf.custom_gradient` it would keep
-    the tensors that the gradient uses, too, and with them their graph and its model; here the graph's
-    operation has them as inputs.
+    TensorFlow keeps the gradients of all graphs until the process ends. Those of `tf.custom_gradient` keep
+    the tensors that they use, too, and with them their graph and its model; here an operation of the graph
+    has these tensors as inputs.
 
     Args:
-        forward: returns, of the arguments, the results, a tensor or a tuple of them, and a tuple of what the
-            gradient needs beside the arguments: tensors, other values, nests of them.
-        backward: returns the gradient of each argument, of a list of the arguments, the tuple and the
-            gradients of the results. It must not refer to other tensors.
+        forward: returns the results, a tensor or a tuple of them, and all that the gradient needs: a nest of
+            tensors and other values.
+        backward: returns the gradients of the arguments, from what `forward` kept for it and the gradients
+            of the results; refers to no other tensor.
         *arguments: tensors.
 
     Returns:
-        The results.
+        The results of `forward`.
     """
+    results, kept = forward(*map(tf.stop_gradient, arguments))
     if tf.executing_eagerly():
-
-        @tf.custom_gradient
-        def run(*arguments: tf.Tensor) -> tuple[Any, Any]:
-            results, kept = forward(*map(tf.stop_gradient, arguments))
-            return results, lambda *upstream: backward(arguments, kept, *upstream)
-
+        run = tf.custom_gradient(lambda *_: (results, lambda *upstream: backward(kept, *upstream)))
         return run(*arguments)
 
-    results, kept = forward(*map(tf.stop_gradient, arguments))
-    outputs, others = tf.nest.flatten(results), tf.nest.flatten(kept)
-    inputs = [*outputs, *arguments, *filter(tf.is_tensor, others)]
-    constants = [None if tf.is_tensor(other) else (other,) for other in others]
+    outputs, values = tf.nest.flatten(results), tf.nest.flatten(kept)
+    inputs = [*outputs, *arguments, *filter(tf.is_tensor, values)]
+    constants = [None if tf.is_tensor(value) else (value,) for value in values]
     structure = tf.nest.map_structure(lambda _: None, kept)
-    n_outputs, n_arguments, n_kept = len(outputs), len(arguments), len(inputs) - len(outputs) - len(arguments)
+    first, end = len(outputs), len(outputs) + len(arguments)
 
     def gradient(operation: tf.Operation | None, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
         operation = operation or graph().get_operation_by_name(operation_name)  # None for a SavedModel
-        given = operation.inputs[n_outputs : n_outputs + n_arguments]
-        tensors = iter(operation.inputs[n_outputs + n_arguments :])
+        tensors = iter(operation.inputs[end:])
         values = [next(tensors) if constant is None else constant[0] for constant in constants]
-        gradients = backward(given, tf.nest.pack_sequence_as(structure, values), *upstream[:n_outputs])
-        return [None] * n_outputs + [*gradients] + [None] * n_kept
+        gradients = backward(tf.nest.pack_sequence_as(structure, values), *upstream[:first])
+        return [None] * first + gradients + [None] * (len(operation.inputs) - end)
 
     name = f"bilm-{next(_numbers)}"
     tf.RegisterGradient(name)(gradient)
     with tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": name}):
-        identities = tf.identity_n(inputs)
-    graph, operation_name = weakref.ref(identities[0].graph), identities[0].op.name
-    tf.__internal__.record_gradient(name, inputs, (), identities[:n_outputs])
-    return tf.nest.pack_sequence_as(results, identities[:n_outputs])
-
-
-_numbers = itertools.count()
+        identities = tf.identity_n(inputs)[:first]
+    graph: Any = weakref.ref(identities[0].graph)
+    operation_name = identities[0].op.name
+    tf.__internal__.record_gradient(name, inputs, (), identities)
+    return tf.nest.pack_sequence_as(results, identities)

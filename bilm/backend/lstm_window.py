@@ -7,9 +7,6 @@ of each weight are one product after them. The batch is the last axis, because l
 faster from the left; all steps together are (width, steps * batch).
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import tensorflow as tf
 
 from bilm.backend.gradients import with_gradient
@@ -32,39 +29,27 @@ def lstm_window(
         Outputs (steps, batch, projection_dim) and the state after the window, in the dtype of `state`.
     """
 
-    def forward(
-        inputs: tf.Tensor,
-        c: tf.Tensor,
-        h: tf.Tensor,
-        kernel: tf.Tensor,
-        bias: tf.Tensor,
-        *projections: tf.Tensor,
-    ) -> tuple[Any, Any]:
+    def forward(*arguments: tf.Tensor) -> tuple[tuple, tuple]:
+        inputs, c, h, kernel, bias, *projections = arguments
         (n_steps, _, input_dim), dtype = inputs.shape, kernel.dtype
         columns = tf.reshape(tf.transpose(tf.cast(inputs, dtype), [2, 0, 1]), [input_dim, -1])
         parts = kernel[:input_dim], kernel[input_dim:], *projections
         input_kernel, recurrent, *projections_t = _swap_apart(parts)
-        cells, hidden, kept = [_swap(c)], [tf.cast(_swap(h), dtype)], []
+        cells, hidden, activations = [_swap(c)], [tf.cast(_swap(h), dtype)], []
         for share in tf.split(tf.matmul(input_kernel, columns), n_steps, axis=1):
             gates = share, tf.matmul(recurrent, hidden[-1])
-            c, m, activations = _step(gates, bias[:, None], cells[-1], clips.cell)
+            c, m, activated = _step(gates, bias[:, None], cells[-1], clips.cell)
             for projection in projections_t:
                 m = clip(tf.matmul(projection, m), clips.projection)
             cells.append(c)
             hidden.append(m)
-            kept.append(activations)
+            activations.append(activated)
         outputs = tf.cast(_swap(tf.stack(hidden[1:])), h.dtype)
-        return (outputs, _swap(cells[-1]), outputs[-1]), (columns, cells, hidden, kept)
+        kept = inputs, h, kernel, bias, projections, columns, cells, hidden, activations
+        return (outputs, _swap(cells[-1]), outputs[-1]), kept
 
-    def backward(
-        arguments: Sequence[tf.Tensor],
-        saved: tuple[Any, ...],
-        d_outputs: tf.Tensor,
-        dc: tf.Tensor,
-        dh: tf.Tensor,
-    ) -> list[tf.Tensor]:
-        inputs, _, h, kernel, bias, *projections = arguments
-        columns, cells, hidden, kept = saved
+    def backward(kept: tuple, d_outputs: tf.Tensor, dc: tf.Tensor, dh: tf.Tensor) -> list[tf.Tensor]:
+        inputs, h, kernel, bias, projections, columns, cells, hidden, activations = kept
         (n_steps, _, input_dim), dtype = inputs.shape, kernel.dtype
         dc, dh, d_outputs = _swap(dc), tf.cast(_swap(dh), dtype), tf.cast(_swap(d_outputs), dtype)
         d_outputs = tf.unstack(d_outputs)
@@ -74,7 +59,9 @@ def lstm_window(
             for projection in projections:
                 d_projected.append(_through_clip(dm, hidden[now + 1], clips.projection))
                 dm = tf.matmul(projection, d_projected[-1])
-            dc, d_gates_now, m = _step_gradient(kept[now], cells[now], cells[now + 1], dc, dm, clips.cell)
+            dc, d_gates_now, m = _step_gradient(
+                activations[now], cells[now], cells[now + 1], dc, dm, clips.cell
+            )
             d_gates.append(d_gates_now)
             ms.append(m)
             dh = tf.matmul(kernel[input_dim:], d_gates_now)

@@ -132,29 +132,21 @@ def _run_steps_in_xla(
     n = tf.shape(inputs)[0]
     after = [0, n_at_once - n]
 
-    def arguments_of(
-        inputs: tf.Tensor,
-        c: tf.Tensor,
-        h: tf.Tensor,
-        kernel: tf.Tensor,
-        bias: tf.Tensor,
-        *projection: tf.Tensor,
-    ) -> tuple[tf.Tensor, LSTMState, LSTMWeights, Clips]:
-        return inputs, LSTMState(c, h), LSTMWeights(kernel, bias, *(projection or [None])), clips
+    def arguments_of(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> tuple:
+        return inputs, LSTMState(c, h), LSTMWeights(*weights, *[None] * (3 - len(weights))), clips
 
-    def forward(*tensors: tf.Tensor) -> tuple[Any, Any]:
+    def forward(*tensors: tf.Tensor) -> tuple[tuple, tuple]:
         padded = tf.pad(tensors[0], [after, [0, 0], [0, 0]])
         are_new = None if begins is None else tf.pad(begins, [after, [0, 0]])
         outputs, state = _run_padded_steps(*arguments_of(padded, *tensors[1:]), lengths, are_new, n)
-        return (outputs[:n], *state), (lengths, begins, n)
+        return (outputs[:n], *state), (tensors, lengths, begins, n)
 
-    def backward(
-        tensors: Sequence[tf.Tensor], kept: tuple[Any, ...], *upstream: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def backward(kept: tuple, *upstream: tf.Tensor) -> list[tf.Tensor]:
+        tensors, *others = kept
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(tensors)
-            outputs, state = _run_steps(*arguments_of(*tensors), *kept)
-        return tape.gradient([outputs, *state], tensors, [*upstream])
+            outputs, state = _run_steps(*arguments_of(*tensors), *others)
+        return tape.gradient([outputs, *state], [*tensors], [*upstream])
 
     tensors = inputs, *state, *(weight for weight in weights if weight is not None)
     outputs, c, h = with_gradient(forward, backward, *tensors)
@@ -195,16 +187,17 @@ def max_over_windows(convolved: tf.Tensor) -> tf.Tensor:
         pooled = tf.nn.max_pool2d(convolved[:, None], [1, convolved.shape[1]], 1, "VALID")
         return tf.reshape(pooled, [-1, convolved.shape[2]])
 
-    def forward(convolved: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor]]:
+    def forward(convolved: tf.Tensor) -> tuple[tf.Tensor, tuple]:
         pooled = pool(convolved)
-        return pooled, (pooled,)
+        return pooled, (convolved, pooled)
 
-    def backward(arguments: Sequence[tf.Tensor], kept: tuple[tf.Tensor], left: tf.Tensor) -> tuple[tf.Tensor]:
+    def backward(kept: tuple, left: tf.Tensor) -> list[tf.Tensor]:
+        convolved, pooled = kept
         parts = []
-        for is_highest in tf.unstack(arguments[0] == kept[0][:, None], axis=1)[:-1]:
+        for is_highest in tf.unstack(convolved == pooled[:, None], axis=1)[:-1]:
             parts.append(tf.where(is_highest, left, tf.zeros_like(left)))
             left = left - parts[-1]
-        return (tf.stack([*parts, left], axis=1),)
+        return [tf.stack([*parts, left], axis=1)]
 
     if settings.is_portable.get() or xla.device_type() != "CPU":
         return pool(convolved)

@@ -16,7 +16,6 @@ hits removed: a sampled class that is the target counts once, as the target.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,9 +51,8 @@ def full_cross_entropy(
     """
     product = functools.partial(_product, dtype=product_dtype)
 
-    def forward(
-        hidden: tf.Tensor, targets: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def forward(*arguments: tf.Tensor) -> tuple[tf.Tensor, tuple]:
+        hidden, targets, kernel, bias = arguments
         n_classes = tf.shape(kernel)[0]
 
         def add_chunk(start: tf.Tensor, highest: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -73,13 +71,10 @@ def full_cross_entropy(
         log_normalizer = highest + tf.math.log(total)
         target_rows = tf.gather(kernel, targets)
         target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + tf.gather(bias, targets)
-        return log_normalizer - target_logits, (log_normalizer, target_rows, chunk)
+        return log_normalizer - target_logits, (*arguments, log_normalizer, target_rows, chunk)
 
-    def backward(
-        arguments: Sequence[tf.Tensor], kept: tuple[Any, ...], upstream: tf.Tensor
-    ) -> tuple[Any, ...]:
-        hidden, targets, kernel, bias = arguments
-        log_normalizer, target_rows, chunk = kept
+    def backward(kept: tuple, upstream: tf.Tensor) -> list[Any]:
+        hidden, targets, kernel, bias, log_normalizer, target_rows, chunk = kept
         n_chunks = (tf.shape(kernel)[0] + chunk - 1) // chunk
         scaled = upstream[:, None] * hidden
 
@@ -103,7 +98,7 @@ def full_cross_entropy(
         )
         d_kernel = tf.tensor_scatter_nd_sub(d_rows.concat(), targets[:, None], scaled)
         d_bias = tf.tensor_scatter_nd_sub(d_biases.concat(), targets[:, None], upstream)
-        return upstream[:, None] * (expected - target_rows), None, d_kernel, d_bias
+        return [upstream[:, None] * (expected - target_rows), None, d_kernel, d_bias]
 
     return with_gradient(forward, backward, hidden, targets, kernel, bias)
 
@@ -131,30 +126,26 @@ def sampled_cross_entropy(
     """
     product = functools.partial(_product, dtype=product_dtype)
 
-    def forward(
-        hidden: tf.Tensor, target_logits: tf.Tensor, rows: tf.Tensor, biases: tf.Tensor, is_sampled: tf.Tensor
-    ) -> tuple[tf.Tensor, Any]:
+    def forward(*arguments: tf.Tensor) -> tuple[tf.Tensor, tuple]:
+        hidden, target_logits, rows, biases, is_sampled = arguments
         logits = product(hidden, rows, transpose_b=True) + biases
         highest = tf.maximum(tf.reduce_max(logits, axis=1), target_logits)
         weights = tf.exp(logits - highest[:, None])
         target_weight = (1.0 - is_sampled) * tf.exp(target_logits - highest)
         total = tf.reduce_sum(weights, axis=1) + target_weight
         weights = tf.cast(weights, product_dtype)
-        return highest + tf.math.log(total) - target_logits, (weights, target_weight, total)
+        return highest + tf.math.log(total) - target_logits, (hidden, rows, weights, target_weight, total)
 
-    def backward(
-        arguments: Sequence[tf.Tensor], kept: tuple[Any, ...], upstream: tf.Tensor
-    ) -> tuple[Any, ...]:
-        hidden, _, rows, *_ = arguments
-        weights, target_weight, total = kept
+    def backward(kept: tuple, upstream: tf.Tensor) -> list[Any]:
+        hidden, rows, weights, target_weight, total = kept
         share = upstream / total
-        return (
+        return [
             share[:, None] * product(weights, rows),
             share * target_weight - upstream,
             product(weights, share[:, None] * hidden, transpose_a=True),
             product(weights, share[:, None], transpose_a=True)[:, 0],
             None,
-        )
+        ]
 
     return with_gradient(forward, backward, hidden, target_logits, rows, biases, target_is_sampled)
 

@@ -39,14 +39,13 @@ class WindowLosses(NamedTuple):
 def _in_turn(done: tf.Tensor, waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return both unchanged, but make `waiting` wait for `done`, and in the gradient `done` for `waiting`."""
 
-    def forward(done: tf.Tensor, waiting: tf.Tensor) -> tuple[Any, Any]:
+    def forward(done: tf.Tensor, waiting: tf.Tensor) -> tuple[tuple, tuple]:
         with tf.control_dependencies([done]):
             return (done, tf.identity(waiting)), ()
 
-    def backward(*gradients: Any) -> tuple[tf.Tensor, tf.Tensor]:  # noqa: ANN401
-        *_, d_done, d_waiting = gradients
+    def backward(_: tuple, d_done: tf.Tensor, d_waiting: tf.Tensor) -> list[tf.Tensor]:
         with tf.control_dependencies([d_waiting]):
-            return tf.identity(d_done), d_waiting
+            return [tf.identity(d_done), d_waiting]
 
     return with_gradient(forward, backward, done, waiting)
 
