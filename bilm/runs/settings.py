@@ -142,7 +142,12 @@ class TrainingSettings:
         changes = reader.take("changes", dict, {})
         if "recipe" in changes:
             raise ArgumentError("recipe: only records which one was used; give the argument `recipe` instead")
-        values = {**changes, **{name: present[name] for name in HYPER_PARAMETERS if name in present}}
+        own = {name: present[name] for name in HYPER_PARAMETERS if name in present}
+        values = {**changes, **own}
+        for name in changes:
+            if changes[name] != values[name]:
+                given = f"{values[name]!r} and, in the changes (--set), {changes[name]!r}"
+                raise ArgumentError(f"`{name}`: given as {given}; give one of them")
         settings = reader.read_as(cls, values=values, heldout_prefix=heldout)
         if reader.problems:
             raise OptionsError(reader.problems[0])

@@ -103,7 +103,7 @@ def test_flags_override_config(tmp_path, smallest_file):
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
     arguments |= {"changes": {"dropout": 0.5, "lstm.cell_clip": 2.0}, "seed": 1, "n_train_tokens": 90}
     file = write_json(tmp_path / "run.json", arguments)
-    changes = ("--set", "dropout=0.25", "--set", "batch_size=5", "--seed", 2)
+    changes = ("--dropout", 0.25, "--set", "batch_size=5", "--seed", 2)
     run("train", "--config", file, "--save-dir", tmp_path / "run", *changes, "--max-steps", 1)
     written = json.loads((tmp_path / "run" / "options.json").read_text())
     assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)

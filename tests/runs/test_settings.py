@@ -25,6 +25,10 @@ from tests.helpers import VOCAB, write_json
         ({"heldout_prefix": ["h", b"i"]}, "`heldout_prefix` is ['h', b'i']; expected files"),
         ({"changes": "dropout"}, '`changes`: expected an object, got "dropout"'),
         ({"changes": {"recipe": "auto"}}, "recipe: only records which one was used; give the argument `re"),
+        (
+            {"n_epochs": 1, "changes": {"n_epochs": 3}},
+            "`n_epochs`: given as 1 and, in the changes (--set), 3; give one of them",
+        ),
         ({"eval_every": 2}, "`eval_every` needs `heldout_prefix`"),
         ({"patience": 2}, "`patience` needs `heldout_prefix`"),
         ({"sead": 2}, "`sead`: no such argument; did you mean `seed`?"),
@@ -41,7 +45,7 @@ def test_wrong_argument_is_named(arguments, message):
 def test_settings_convert_values():
     assert TrainingSettings.from_arguments(dict.fromkeys(ARGUMENTS)) == TrainingSettings()
     settings = TrainingSettings.from_arguments(
-        {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.1, "lstm.dim": 4}}
+        {"dropout": np.float32(0.5), "optimizer": "adam", "changes": {"dropout": 0.5, "lstm.dim": 4}}
         | {"seed": np.int64(3), "heldout_prefix": Path("h"), "save_every": "1.5m", "max_time": "2s"}
     )
     assert settings.values == {"dropout": 0.5, "optimizer": "adam", "lstm.dim": 4}

@@ -180,7 +180,8 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
     for name in file.keys() - typed:
         if rivals.get(name, set()) & typed or name in changed:
             arguments[name] = None
-    arguments["changes"] = {**dict(file.get("changes", ())), **dict(arguments["changes"])}
+    of_file = {name: value for name, value in file.get("changes", ()) if name not in typed}
+    arguments["changes"] = of_file | dict(arguments["changes"])
 
 
 _training_flags = flags.together(
