@@ -390,7 +390,9 @@ def _of_file(path: Path) -> StoredModel:
             raise WeightsError(f"{path}: is {kind}")
         outputs.require_regular(path, WeightsError)
         if not name.endswith((*HDF5_ENDS, *_OPTIONS_ENDS)):
-            raise WeightsError(f"{path}: not a model: expected a folder, an archive or a file of weights")
+            hint = f"; give the run {path.parent}" if run_files.is_of_run(path) else ""
+            message = "not a model: expected a folder, an archive or a file of weights"
+            raise WeightsError(f"{path}: {message}{hint}")
     files = _in_folder(path.parent)
     if not name.endswith(_OPTIONS_ENDS):
         return _model(path, files, weights=name)

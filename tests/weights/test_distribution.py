@@ -108,7 +108,10 @@ def test_files_that_are_missing(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": is a device, a pipe or a socket, expected a file"
     (tmp_path / "text.txt").write_text("text")
-    assert "expected a folder, an archive or a file of weights" in refused(tmp_path / "text.txt")
+    assert refused(tmp_path / "text.txt").endswith("expected a folder, an archive or a file of weights")
+    for name in ("metrics.jsonl", "checkpoint"):
+        (tmp_path / name).touch()
+    assert refused(tmp_path / "metrics.jsonl").endswith(f"or a file of weights; give the run {tmp_path}")
 
 
 def test_several_candidates_are_refused(tmp_path):
