@@ -11,6 +11,7 @@ import bilm
 from bilm.errors import BilmError
 from bilm.options import Options
 from bilm.runs.settings import TrainingSettings
+from bilm.options import PRESETS, Options
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import HELDOUT, TRAIN, VOCAB, smallest_options
 
@@ -42,7 +43,7 @@ REFUSED = {
     ),
     "a boolean in place of a step": (
         lambda run: bilm.RunDirectory.open(run).choose(True),
-        "`which` is True; it must be a string or an integer",
+        "`checkpoint` is True; it must be a string or an integer",
     ),
     "a word in place of a flag": (
         lambda run: bilm.dump_weights(run, "w.hdf5", overwrite="no"),
@@ -55,6 +56,15 @@ REFUSED = {
     "a function in place of a reporter": (
         lambda run: bilm.test(HELDOUT, run, reporter=print),
         "`reporter` is <.*; it must be of class Reporter",
+    ),
+    "a number in place of changes": (
+        lambda run: PRESETS["tiny"].with_values(3),
+        "`changes` is 3; it must be a dictionary",
+    ),
+    "a number in place of a key": (lambda run: Options.from_json({1: 2}), "  1: unrecognised option"),
+    "a URL in place of a directory": (
+        lambda run: bilm.prepare(TRAIN, "s3://bucket"),
+        "s3://bucket: is a URL; give a local path",
     ),
     "a number in place of options": (
         lambda run: bilm.train(TRAIN, VOCAB, "run", options=8),

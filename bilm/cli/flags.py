@@ -1,7 +1,6 @@
 """Shared options of the commands, and the types of their values."""
 
 import dataclasses
-import errno
 import functools
 import os
 import sys
@@ -367,10 +366,12 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
         return lines.read_stream_lines(sys.stdin.buffer, "standard input")
     if what := own_output(path):
         raise DataError(f"{path}: is {what}")
-    if not os.path.exists(path):
+    try:
+        os.stat(path)
+    except OSError as error:
         is_sentence = len(str(path).split()) > 1
         hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
-        raise DataError(f"{path}: {os.strerror(errno.ENOENT)}{hint}")
+        raise DataError(f"{path}: {error.strerror}{hint}") from error
     if os.path.isdir(path):
         raise DataError(f"{path}: is a folder; give a file of it")
     return Path(path)

@@ -174,7 +174,7 @@ class JsonObject:
         """Add a problem for each key that was not read."""
         for inner in self._objects:
             for key in inner._untaken()[:_MOST_UNKNOWN]:
-                close = difflib.get_close_matches(key[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
+                close = difflib.get_close_matches(str(key)[:_LONGEST_KEY], inner.taken, 1, _LEAST_ALIKE)
                 hint = f", did you mean {inner.path(close[0])}?" if close else ""
                 self.problems.append(f"{inner.path(key)!r:.80}: unrecognised option{hint}")
 

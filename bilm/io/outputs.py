@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import BilmError, DataError
-from bilm.io import STDIN, PathLike, messages
+from bilm.io import STDIN, PathLike, is_url, messages
 from bilm.io.run_files import is_of_run, run_files
 
 _KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a directory"}
@@ -97,6 +97,8 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     """
     if os.fspath(path) == STDIN:
         raise DataError(f"{path}: the output does not go to standard output; give the name of a file")
+    if is_url(path):
+        raise DataError(f"{path}: is a URL; give a local path")
     status, wanted = _stat(path), stat.S_IFREG if kind.is_ours is None else stat.S_IFDIR
     if status is None and os.path.islink(path):
         raise DataError(f"{path}: is a symlink to {os.readlink(path)}, which does not exist; give its target")

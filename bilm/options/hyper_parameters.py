@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, checked
 from bilm.io.json_objects import Bounds, Count, JsonObject, Positive, annotations
 from bilm.options.parameters import (
     REQUIRED,
@@ -362,6 +362,7 @@ class Options(_Checked):
             values["unicode_form"] = self.unicode_form.value
         return values
 
+    @checked
     def with_values(self, changes: Mapping[str, Any]) -> "Options":
         """Return a copy with some keys replaced: ``{"lstm.dim": 512}``, or ``{"lstm": {"dim": 512}}``.
 
@@ -372,7 +373,7 @@ class Options(_Checked):
         values = self.to_json() | {"learning_rate": self.learning_rate}
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
             del values["learning_rate"], values["weight_decay"]
-        for key, value in _dotted(changes):
+        for key, value in dotted(changes):
             *sections, last = key.split(".")
             place = values
             for section in sections:
@@ -383,11 +384,11 @@ class Options(_Checked):
         return Options.from_json(values)
 
 
-def _dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+def dotted(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and their values, also those of nested objects."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _dotted(value, f"{section}{key}.")
+            yield from dotted(value, f"{section}{key}.")
         else:
             yield f"{section}{key}", value
 

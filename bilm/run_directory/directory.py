@@ -167,35 +167,35 @@ class RunDirectory:
         return self._settled(lambda: self._newest_whole(None if read else ()))
 
     @checked
-    def choose(self, which: str | int) -> CheckpointFile:
+    def choose(self, checkpoint: str | int) -> CheckpointFile:
         """Find a checkpoint by name; its weights are read once, to compare checksums, and kept until used.
 
         Args:
-            which: ``latest``, ``best`` (lowest heldout perplexity), a step, or the name of its files without
-                their endings, such as ``model.ckpt-12``.
+            checkpoint: ``latest``, ``best`` (lowest heldout perplexity), a step, or the name of its files
+                without their endings, such as ``model.ckpt-12``.
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
-            OptionsError: `which` has another value.
+            OptionsError: `checkpoint` has another value.
             WeightsError: the checkpoint does not fit the options.
         """
-        which = str(which)
-        if Path(which).parent.resolve() == self.path.resolve():  # a prefix, as results have it
-            which = Path(which).name
-        weights = [name.tf1 for name in self.names]
-        if which == "latest":
+        name = str(checkpoint)
+        if Path(name).parent.resolve() == self.path.resolve():  # a prefix, as results have it
+            name = Path(name).name
+        weights = [weight.tf1 for weight in self.names]
+        if name == "latest":
             return self._settled(lambda: self._newest_whole(weights))
-        is_step = which.isdecimal() and len(which) <= _LONGEST_STEP
-        named = self.index.prefix(which) if is_step else self.path / which
-        if which != "best" and not is_step and which not in {file.stem for file in self.path.glob("*.index")}:
+        is_step = name.isdecimal() and len(name) <= _LONGEST_STEP
+        named = self.index.prefix(name) if is_step else self.path / name
+        if name != "best" and not is_step and name not in {file.stem for file in self.path.glob("*.index")}:
             expected = "must be latest, best, a step, or the name of a checkpoint"
-            raise OptionsError(f"checkpoint {which!r:.80}: {expected}")
+            raise OptionsError(f"checkpoint {name!r:.80}: {expected}")
 
         def find() -> CheckpointFile:
-            if is_step and int(which) not in (steps := self.index.steps()):
+            if is_step and int(name) not in (steps := self.index.steps()):
                 there = f"those of the steps {', '.join(map(str, steps))}" if steps else "none"
                 raise CheckpointError(f"{named}: no such checkpoint; there are {there}")
-            if which != "best":
+            if name != "best":
                 return self._checked(named, weights)
             best = state.best_step(self._newest_whole(None))
             if best is None:
@@ -243,18 +243,18 @@ class RunDirectory:
         return checkpoint
 
     @checked
-    def weights(self, which: str | int = "latest") -> Arrays:
+    def weights(self, checkpoint: str | int = "latest") -> Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
-            which: see `choose`.
+            checkpoint: see `choose`.
 
         Raises:
             CheckpointError: as `choose`.
             OptionsError: as `choose`.
             WeightsError: the checkpoint does not fit the options.
         """
-        return self.choose(which).read(self.names)
+        return self.choose(checkpoint).read(self.names)
 
     def restore(
         self,

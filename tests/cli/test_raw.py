@@ -387,3 +387,4 @@ def test_sentence_in_place_of_a_file_is_told(command, trained, tmp_path):
     message = refuse(command, "The river rose .", *out, "--model", trained)
     remedy = "for a sentence give -, and the sentence as standard input"
     assert message == f"The river rose .: No such file or directory; {remedy}"
+    assert refuse(command, "x" * 300, *out, "--model", trained).endswith(": File name too long")

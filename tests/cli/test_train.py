@@ -101,12 +101,14 @@ def test_run_toml_repeats_run(tmp_path, monkeypatch):
 def test_flags_override_config(tmp_path, smallest_file):
     options = json.loads(smallest_file(n_epochs=1, n_tokens_vocab=80).read_text())
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
-    arguments |= {"changes": {"dropout": 0.5, "lstm.cell_clip": 2.0}, "seed": 1, "n_train_tokens": 90}
+    arguments |= {"changes": {"dropout": 0.5, "lstm": {"cell_clip": 2, "proj_clip": 2}}}
+    arguments |= {"seed": 1, "n_train_tokens": 90}
     file = write_json(tmp_path / "run.json", arguments)
-    changes = ("--dropout", 0.25, "--set", "batch_size=5", "--seed", 2)
+    changes = ("--dropout", 0.25, "--set", "batch_size=5", "--set", "lstm.proj_clip=4", "--seed", 2)
     run("train", "--config", file, "--save-dir", tmp_path / "run", *changes, "--max-steps", 1)
     written = json.loads((tmp_path / "run" / "options.json").read_text())
-    assert (written["batch_size"], written["dropout"], written["lstm"]["cell_clip"]) == (5, 0.25, 2.0)
+    assert (written["batch_size"], written["dropout"]) == (5, 0.25)
+    assert (written["lstm"]["cell_clip"], written["lstm"]["proj_clip"]) == (2.0, 4.0)
     assert '"seed": 2' in (tmp_path / "run" / "calls.jsonl").read_text()
     write_json(file, arguments | {"recipe": "huge"})
     message = refuse("train", "--config", file, "--save-dir", "none", status=2)
@@ -119,6 +121,7 @@ def test_flags_override_config(tmp_path, smallest_file):
         ({"corpus": "c", "preset": "tiny"}, "--heldout-prefix h --options o", ["corpus"]),
         ({"corpus": "c", "options": "o"}, "--train-prefix t --preset tiny", []),
         ({"corpus": "c"}, "--vocab-file v", []),
+        ({"corpus": "c", "changes": {"n_epochs": 3}}, "--n-epochs 1", ["corpus"]),
         ({"train_prefix": "t", "heldout_prefix": "h", "vocab_file": "v"}, "--corpus c", []),
     ],
 )

@@ -19,6 +19,7 @@ from bilm.errors import BilmError, DataError
 from bilm.io import background, progress, run_files
 from bilm.io.shards import can_be_read_once
 from bilm.options import PRESETS, Options, recipes
+from bilm.options.hyper_parameters import dotted
 from bilm.options.parameters import Freeze, parameters
 from bilm.options.plan import Plan
 from bilm.runs import reporter, settings
@@ -180,8 +181,8 @@ def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
     for name in file.keys() - typed:
         if rivals.get(name, set()) & typed or name in changed:
             arguments[name] = None
-    of_file = {name: value for name, value in file.get("changes", ()) if name not in typed}
-    arguments["changes"] = of_file | dict(arguments["changes"])
+    of_file = {key: value for key, value in dotted(dict(file.get("changes", ()))) if key not in typed}
+    arguments["changes"] = of_file | dict(dotted(changed))
 
 
 _training_flags = flags.together(
