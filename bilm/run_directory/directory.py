@@ -430,28 +430,28 @@ class RunModel(distribution.StoredModel):
         self.run.check_vocabulary(vocabulary)
 
     @cached_property
-    def _recorded(self) -> JsonObject:
+    def recorded(self) -> JsonObject:
         """Training state of the checkpoint, for questions of single keys; empty without a readable one."""
         return state.recorded(self.checkpoint) or JsonObject("", {})
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
-        settings = self._recorded.section("settings")
-        if self._recorded.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
+        settings = self.recorded.section("settings")
+        if self.recorded.take("n_done", int, 0) < settings.section("options").take("n_steps", int, math.inf):
             return False
         return _are_of(settings.section("train_prefix"), shards)
 
     @property
     def log_bytes(self) -> int:
         """Length of ``metrics.jsonl`` at the checkpoint in bytes; a killed call wrote later lines."""
-        return self._recorded.take("log_bytes", Count, whole_lines(self.path / run_files.METRICS_FILE))
+        return self.recorded.take("log_bytes", Count, whole_lines(self.path / run_files.METRICS_FILE))
 
     def best_on(self, heldout: Collection[Shard] | None) -> state.Best | None:
         """Return the best validation of the run on the heldout text of these files, or on any; or None."""
-        before = self._recorded.section("settings").section("heldout_prefix")
+        before = self.recorded.section("settings").section("heldout_prefix")
         if heldout is not None and not _are_of(before, heldout):
             return None
-        return self._recorded.take("best", state.Best | None, None)
+        return self.recorded.take("best", state.Best | None, None)
 
     def require_in_place(self) -> None:
         """Check that training may continue in the run's own directory.

@@ -13,7 +13,6 @@ from bilm.io.messages import printable
 from bilm.io.run_files import CALLS_FILE, METRICS_FILE
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import Metrics, read_calls, read_metrics
-from bilm.run_directory.state import recorded
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.distribution import StoredModel
 
@@ -124,11 +123,9 @@ def _install_line() -> str:
     with suppress(PackageNotFoundError):  # in a clone that is on the path
         urls = metadata("bilm-tf2").get_all("Project-URL") or []
     address = next((url.partition(", ")[2] for url in urls if url.startswith("Repository, ")), "")
-    return (
-        f"pip install git+{address}"
-        if address
-        else "pip install .  # in a clone of the repository of bilm-tf2"
-    )
+    if address:
+        return f"pip install git+{address}"
+    return "pip install .  # in a clone of the repository of bilm-tf2"
 
 
 def _example(words: Sequence[str]) -> list[str]:
@@ -138,10 +135,9 @@ def _example(words: Sequence[str]) -> list[str]:
 
 
 def _unknown(stored: StoredModel) -> str:
-    record = recorded(stored.checkpoint) if isinstance(stored, RunModel) else None
-    if record is None:
+    if not isinstance(stored, RunModel):
         return ""
-    text = record.section("settings").section("train_prefix")
+    text = stored.recorded.section("settings").section("train_prefix")
     n_words, n_oov = (text.take(name, int, 0) for name in ("n_words", "n_oov"))
     return f"; {n_oov / n_words:.2%} of the training text are others" if n_words else ""
 
