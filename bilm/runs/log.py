@@ -74,9 +74,8 @@ class RunLog:
     @cached_property
     def _events(self) -> tf.io.TFRecordWriter:  # made with the first record, to avoid an empty file
         # Only such a file tells TensorBoard of a restart: `tf.summary` has no way to.
-        name = (
-            f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}{run_files.EVENTS_SUFFIX}"
-        )
+        process = f"{platform.node()}.{os.getpid()}"
+        name = f"events.out.tfevents.{time.time():.6f}.{process}{run_files.EVENTS_SUFFIX}"
         events = tf.io.TFRecordWriter(str(self._path / name))
         restart = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
         for fields in ({"file_version": "brain.Event:2"}, {"step": self._step + 1, "session_log": restart}):
@@ -105,10 +104,8 @@ class RunLog:
         with self._writing():
             with open(self._file, "ab", buffering=0) as lines:
                 lines.write(json.dumps(values).encode() + b"\n")
-            scalars = {
-                f"{values['kind']}/{name}": np.array(values[name])
-                for name in values.keys() - set(_SCALARS_LEFT_OUT)
-            }
+            names = values.keys() - {*_SCALARS_LEFT_OUT}
+            scalars = {f"{values['kind']}/{name}": np.array(values[name]) for name in names}
             self._add(record.step, scalars, "scalars", 1)
 
     def write_histograms(self, step: int, weights: Mapping[str, tf.Tensor]) -> None:
@@ -149,14 +146,10 @@ def record_call(path: Path, command: str, step: int, seed: int, options: Mapping
     Raises:
         CheckpointError: the file cannot be written.
     """
-    versions = {module.__name__: module.__version__ for module in (tf, keras, np)}
+    libraries = {module.__name__: module.__version__ for module in (tf, keras, np)}
+    versions = {"bilm": __version__, **libraries, "python": platform.python_version()}
     call = records.CallRecord(
-        command=command,
-        step=step,
-        seed=seed,
-        time=time.time(),
-        versions={"bilm": __version__, **versions, "python": platform.python_version()},
-        options=options,
+        command=command, step=step, seed=seed, time=time.time(), versions=versions, options=options
     )
     file = path / run_files.CALLS_FILE
     n_whole = whole_lines(file)

@@ -81,9 +81,8 @@ class Training:
         if self.log is not None and ending.outcome is None:
             record_call(run.path, request.command, state.step, trainer.seed, trainer.options.to_json())
             if request.kind == "train":
-                record_arguments(
-                    run.path, request.repeated(trainer.seed, trainer.options, state.plan.threads)
-                )
+                arguments = request.repeated(trainer.seed, trainer.options, state.plan.threads)
+                record_arguments(run.path, arguments)
         reporter.begin(state.plan)
         try:
             with interrupt:
@@ -151,22 +150,15 @@ class Training:
 
     def _batches(self, position: stream.Position | None = None) -> Iterator[pipeline.TrainingBatch]:
         """Read batches of the training text from a position, or from the beginning."""
-        trainer, plan, worker = self.trainer, self.state.plan, self.trainer.workers.worker
+        options, plan, worker = self.trainer.options, self.state.plan, self.trainer.workers.worker
         # A restart reads the text in another order than the run before.
         seed = plan.seed + self.state.first_step
         order = stream.Order(
-            plan.shuffle,
-            seed,
-            plan.shuffle_buffer,
-            trainer.options.passage_tokens,
-            part=worker.index,
-            n_parts=worker.n_workers,
+            plan.shuffle, seed, plan.shuffle_buffer, options.passage_tokens, worker.index, worker.n_workers
         )
-        files, vocabulary, n_parts = self.text.counts.shards, self.text.vocabulary, trainer.n_parts
+        files, vocabulary, n_parts = self.text.counts.shards, self.text.vocabulary, self.trainer.n_parts
         return background.prefetch(
-            pipeline.training_batches(
-                files, vocabulary, trainer.options, order, n_replicas=n_parts, start=position
-            )
+            pipeline.training_batches(files, vocabulary, options, order, n_replicas=n_parts, start=position)
         )
 
 
