@@ -21,7 +21,8 @@ import tensorflow as tf
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
 from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, background, json_objects, messages
+from bilm.io import atomic, background, messages
+from bilm.io.json_objects import JsonObject
 from bilm.io.run_files import DIVERGED
 from bilm.run_directory import directory, records
 from bilm.run_directory.state import Best, RunState
@@ -408,9 +409,7 @@ class Checkpoints:
             after = report.batch.position
             position = dataclasses.asdict(stream.Position(after.place, [*after.rows]))
             gathered = trainer.workers.gather_json(position)
-            state.positions = [
-                json_objects.JsonObject("", values).read_as(stream.Position) for values in gathered
-            ]
+            state.positions = [JsonObject("", values).read_as(stream.Position) for values in gathered]
         lstm_states = trainer.workers.gather_states(trainer.states)
         self._last_save, self._saved_at = time.monotonic(), self._point
         if training.log is not None:

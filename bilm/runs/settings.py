@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from bilm.errors import ArgumentError, OptionsError
-from bilm.io import STDIN, PathLike, as_patterns, is_url, json_objects
+from bilm.io import STDIN, PathLike, as_patterns, is_url
+from bilm.io.json_objects import Arguments, Bounds, JsonObject, Positive, plain
 from bilm.options import Options, recipes
 from bilm.options.options_file import read_values
 from bilm.options.parameters import parameter, parameters
@@ -76,37 +77,29 @@ class TrainingSettings:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
-    patience: json_objects.Positive | None = parameter(
-        None, "stop after this many validations without improvement"
-    )
+    patience: Positive | None = parameter(None, "stop after this many validations without improvement")
     save_every: int | str = parameter(
         "10m", "steps, or minutes such as 10m, between checkpoints", shown="10m"
     )
-    keep: json_objects.Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
-    max_steps: json_objects.Positive | None = parameter(None, "stop after this many steps")
-    max_time: Annotated[float, json_objects.Bounds(above=0)] | None = parameter(
+    keep: Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
+    max_steps: Positive | None = parameter(None, "stop after this many steps")
+    max_time: Annotated[float, Bounds(above=0)] | None = parameter(
         None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
     )
     resume: bool = parameter(False, "resume an interrupted run, or start it")
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
-    seed: Annotated[int, json_objects.Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
+    seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
     shuffle: bool = parameter(True, "shuffle shards and sentences")
-    shuffle_buffer: json_objects.Positive = parameter(
-        100_000, "number of sentences shuffled at a time; limits memory use"
-    )
-    n_gpus: json_objects.Positive = parameter(
-        1, "number of GPUs per machine, each with a replica of the model"
-    )
-    threads: json_objects.Positive | None = parameter(
+    shuffle_buffer: Positive = parameter(100_000, "number of sentences shuffled at a time; limits memory use")
+    n_gpus: Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
+    threads: Positive | None = parameter(
         None, "threads of one operation", shown="half of the cores, for two directions at a time"
     )
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
-    log_every: json_objects.Positive = parameter(
-        20, "steps between lines of metrics.jsonl and points in TensorBoard"
-    )
-    histograms_every: json_objects.Positive | None = parameter(
+    log_every: Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
+    histograms_every: Positive | None = parameter(
         None, "steps between TensorBoard histograms of the weights", shown="no histograms"
     )
 
@@ -128,7 +121,7 @@ class TrainingSettings:
                 read[name] = _READ_BY[name](read[name])
             except OptionsError as error:
                 raise OptionsError(f"`{name}`: {error}") from error
-        reader = json_objects.Arguments("", read)
+        reader = Arguments("", read)
         present = reader.values
         for name in present.keys() - set(ARGUMENTS):
             near = difflib.get_close_matches(name, ARGUMENTS, n=1)
@@ -222,7 +215,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
     values = read_values(path)
     if isinstance(values, dict) and "lstm" in values:
         raise OptionsError(f"{path}: has the hyper-parameters of a model; give the file as `options`")
-    file = json_objects.JsonObject("", values)
+    file = JsonObject("", values)
     writer = file.take("written_by", str, WRITER)
     file.taken.update(_IN_FILE)
     try:
@@ -313,7 +306,7 @@ class Request:
     ) -> None:
         self.kind = function.__name__
         defaults = {name: entry.default for name, entry in inspect.signature(function).parameters.items()}
-        arguments = json_objects.plain(arguments)
+        arguments = plain(arguments)
         typed = {**arguments, **arguments["settings"]}
         for name in ("settings", "ray", "reporter", "should_stop"):
             typed.pop(name, None)
