@@ -161,12 +161,8 @@ def prepare(
     chosen = Settings.of(settings)
     patterns = [*as_patterns(texts, "texts")]
     shards.refuse_within(out, patterns)
-    with (
-        shards.input_files(patterns) as files,
-        atomic.writing(
-            out, overwrite=overwrite, inputs=[*files, *patterns], kind=CORPUS, failure=DataError
-        ) as (directory,),
-    ):
+    writing = functools.partial(atomic.writing, out, overwrite=overwrite, kind=CORPUS, failure=DataError)
+    with shards.input_files(patterns) as files, writing(inputs=[*files, *patterns]) as (directory,):
         pipeline = TextPipeline(
             chosen.language, chosen.form, chosen.split, chosen.dehyphenate, chosen.encoding, chosen.field
         )
