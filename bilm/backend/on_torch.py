@@ -20,13 +20,8 @@ class Layer(keras.layers.Layer):
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes a layer like this one; Keras would make one in training mode, of float32."""
         modes = {name: module.training for name, module in self.named_modules()}
-        return _made_again, (
-            type(self),
-            self.get_config(),
-            self.get_build_config(),
-            modes,
-            [*self.parameters()],
-        )
+        arguments = type(self), self.get_config(), self.get_build_config(), modes, [*self.parameters()]
+        return _made_again, arguments
 
 
 def _made_again(

@@ -159,12 +159,8 @@ class ScalarMix(backend.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return super().get_config() | {
-            "l2_coef": self.l2_coef,
-            "use_top_only": self.use_top_only,
-            "do_layer_norm": self.do_layer_norm,
-            "initial_scalar_parameters": self.initial_scalar_parameters,
-        }
+        names = ("l2_coef", "use_top_only", "do_layer_norm", "initial_scalar_parameters")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def _may_be(size: int | None, other: int | None) -> bool:
