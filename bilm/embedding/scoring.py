@@ -89,13 +89,9 @@ class Scorer:
         self.model, self.vocabulary = model, vocabulary
         self._words = inference.WordVectors(model.encoder, vocabulary, _CACHED_WORDS)
         n, dim, spec = model.options.n_directions, model.options.lstm.projection_dim, keras.KerasTensor
-        by_window = [
-            spec((None, dim), "float32"),
-            spec((n, None, None), "int32"),
-            spec((None,), "int32"),
-            spec((None, None), "bool"),
-            model.encoder.state_specs(),
-        ]
+        table, tokens = spec((None, dim), "float32"), spec((n, None, None), "int32")
+        places, begins = spec((None,), "int32"), spec((None, None), "bool")
+        by_window = [table, tokens, places, begins, model.encoder.state_specs()]
         by_token = [spec((n, None, dim), "float32"), spec((n, None), "int32")]
         self._run = backend.compiled(self._compute_outputs, model.encoder, by_window)
         self._compute_losses = backend.compiled(self._full_losses, model.softmax, by_token)
