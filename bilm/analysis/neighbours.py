@@ -65,11 +65,8 @@ class Neighbours:
         # Rounded, so that equal vectors tie: the first in the corpus is kept.
         similarities = np.round((vectors @ direction / norms).astype(np.float64), 6).tolist()
         least = self.found[-1].similarity if len(self.found) == most else -np.inf
-        nearer = [
-            Occurrence(line, words, i, similarities[i], vectors[i].copy())
-            for i in places
-            if similarities[i] > least
-        ]
+        near = [i for i in places if similarities[i] > least]
+        nearer = [Occurrence(line, words, i, similarities[i], vectors[i].copy()) for i in near]
         if nearer:
             self.found = sorted(self.found + nearer, key=lambda word: -word.similarity)[:most]
 

@@ -319,9 +319,8 @@ class ElmoEmbedder(ChunkEmbedder):
             DataError: a sentence is not a list of words; raised when the sentence is reached.
         """
         form = packing.VectorForm(layers, pooling=pooling)
-        embedded = self.with_rows(batch_size).in_chunks(
-            batcher.words_of_each(sentences), lambda words: words, form
-        )
+        embedder = self.with_rows(batch_size)
+        embedded = embedder.in_chunks(batcher.words_of_each(sentences), lambda words: words, form)
         return (vectors for chunk in embedded for _, vectors in chunk)
 
     def embed_text(
