@@ -168,6 +168,12 @@ def choice(name: str, text: str, values: Iterable[str], *names: str, **settings:
     return click.option(name, *names, type=kind, help=text, **settings)
 
 
+def typed_names(context: click.Context) -> set[str]:
+    """Return the names of the parameters that the command line sets."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) is typed}
+
+
 def flag_of(parameter: Parameter, kind: click.ParamType | None = None) -> Decorator:
     """Return the flag of a parameter, with its help, bounds, choices and default.
 

@@ -298,11 +298,8 @@ _APART = {
 
 def _refuse_contradictions(context: click.Context, form: str) -> None:
     """Reject flags that exclude each other."""
-    chosen = {
-        option.opts[0]
-        for option in context.command.params
-        if context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-    }
+    typed = flags.typed_names(context)
+    chosen = {option.opts[0] for option in context.command.params if option.name in typed}
     values = {"format": form, **{name: context.params[name] for name in ("backend", "compression")}}
     chosen |= {f"--{name} {value}" for name, value in values.items()}
     for flag, others in _APART.items():

@@ -170,11 +170,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 def _prefer_flags(context: click.Context, arguments: dict[str, Any]) -> None:
     """Drop values of a file of arguments that the command line sets under another name."""
     file = context.default_map or {}
-    typed = {
-        name
-        for name in arguments
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
+    typed = flags.typed_names(context)
     rivals = {"preset": {"options"}, "options": {"preset"}, "corpus": {"train_prefix", "vocab_file"}}
     rivals |= dict.fromkeys(("train_prefix", "heldout_prefix", "vocab_file"), {"corpus"})
     changed = dict(arguments["changes"]) if "changes" in typed else {}
