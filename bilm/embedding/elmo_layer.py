@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bilm.backend.keras_backend import (
-    BACKEND,
-    Tensor,
-    backend,
-    infers_shapes,
-    is_outermost,
-    keras,
-    require_ready,
-)
+from bilm.backend import keras_backend
+from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portable
 from bilm.errors import (
     OptionsError,
@@ -192,7 +185,7 @@ class Elmo(backend.Layer):
             OptionsError: `word_inputs`, AllenNLP's ids of cached words, are given.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
-        require_ready()
+        keras_backend.require_ready()
         if word_inputs is not None:
             raise OptionsError("word_inputs: are not supported; give the character ids alone")
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
@@ -225,7 +218,7 @@ class Elmo(backend.Layer):
             necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
         self._warn_if_random()
-        if training is None and BACKEND == "torch" and is_outermost(self):
+        if training is None and BACKEND == "torch" and keras_backend.is_outermost(self):
             training = self.training
         layers, mask = self.layers_of(inputs)
         lengths = inference.count_tokens(mask)
@@ -308,7 +301,7 @@ class Elmo(backend.Layer):
 
     def _warn_if_random(self) -> None:
         """Warn once about weights that come from a configuration and have not been loaded."""
-        if self._random is None or infers_shapes():  # which Keras does before it loads
+        if self._random is None or keras_backend.infers_shapes():  # which Keras does before it loads
             return
         fingerprint = self._fingerprint()
         if fingerprint == self._random:
