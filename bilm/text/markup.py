@@ -30,54 +30,51 @@ class _Rules(NamedTuple):
 
     left_out: frozenset[str]
     blocks: frozenset[str] | None
-    inline: frozenset[str] = frozenset()
-    lines: frozenset[str] = frozenset()
-    words: frozenset[str] = frozenset()
-    sentences: frozenset[str] = frozenset()
+    inline: frozenset[str]
+    lines: frozenset[str]
+    words: frozenset[str]
+    sentences: frozenset[str]
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_INLINE = _names(
+def _rules(
+    left_out: str, blocks: str | None, inline: str = "", lines: str = "", words: str = "", sentences: str = ""
+) -> _Rules:
+    """Return the rules for names that are separated by spaces."""
+    of_blocks = None if blocks is None else _names(blocks)
+    return _Rules(_names(left_out), of_blocks, *map(_names, (inline, lines, words, sentences)))
+
+
+_INLINE = (
     "a abbr acronym b bdi bdo big c cite code data del dfn em emph font foreign hi i img ins kbd label lb "
     "mark milestone name num pb persName placeName q rb ref ruby samp seg small span strike strong sub sup "
     "term time tt u var w wbr"
 )
 _RULES = {
-    "TEI": _Rules(
-        _names(
-            "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap figDesc del surplus wit"
-        ),
-        _names(
-            "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
-            "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
-            "argument byline label figure u s entry sense castList castItem docTitle titlePart"
-        ),
-        lines=_names("lb pb cb gb milestone addrLine"),
-        words=_names("l w pc gap"),
+    "TEI": _rules(
+        "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap figDesc del surplus wit",
+        "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
+        "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
+        "argument byline label figure u s entry sense castList castItem docTitle titlePart",
+        lines="lb pb cb gb milestone addrLine",
+        words="l w pc gap",
     ),
-    "ALTO": _Rules(
-        _names("Description Styles Tags ReadingOrder TopMargin BottomMargin LeftMargin RightMargin"),
-        _names("Page TextBlock ComposedBlock"),
-        lines=_names("TextLine"),
+    "ALTO": _rules(
+        "Description Styles Tags ReadingOrder TopMargin BottomMargin LeftMargin RightMargin",
+        "Page TextBlock ComposedBlock",
+        lines="TextLine",
     ),
-    "PAGE XML": _Rules(_names("Metadata ReadingOrder"), _names("Page TextRegion"), lines=_names("TextLine")),
-    "other XML": _Rules(
-        _names("script style teiHeader cesHeader footnote fn"),
+    "PAGE XML": _rules("Metadata ReadingOrder", "Page TextRegion", lines="TextLine"),
+    "other XML": _rules("script style teiHeader cesHeader footnote fn", None, _INLINE, "br lb", "w", "s"),
+    "HTML": _rules(
+        "script style nav head template noscript svg math select button iframe textarea rp rt rtc",
         None,
-        _INLINE,
-        _names("br lb"),
-        _names("w"),
-        _names("s"),
-    ),
-    "HTML": _Rules(
-        _names("script style nav head template noscript svg math select button iframe textarea rp rt rtc"),
-        None,
-        _INLINE | {"s"},
-        _names("br"),
-        _names("img"),
+        f"{_INLINE} s",
+        lines="br",
+        words="img",
     ),
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
