@@ -76,7 +76,7 @@ def dump_weights(
             raise ArgumentError(f"`{name}` is {about[name]!r:.80}; give it as model hubs do: fi, cc-by-4.0")
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
     inputs = [model, save_dir, vocab_file, *stored.files]
-    vocabulary, text = None, options_text(stored.options)
+    text, vocabulary, vocabulary_file, card_file = options_text(stored.options), None, None, None
     if outfile is not None:
         file = Path(outfile)
         options_file, beside = options_beside(file, stored.options)
@@ -85,6 +85,7 @@ def dump_weights(
     else:
         directory = Path(model_dir or "")
         file, options_file = directory / WEIGHTS_NAME, directory / OPTIONS_NAME
+        vocabulary_file, card_file = directory / VOCABULARY_NAME, directory / CARD_NAME
         outputs.check_output(directory, overwrite, inputs, _MODEL)
         vocabulary = stored.own_vocabulary(vocab_file, stored.n_predicted, with_characters=False)
     if with_softmax and stored.n_predicted is None:
@@ -105,15 +106,9 @@ def dump_weights(
                 (temporary / ARGUMENTS_FILE).write_bytes(arguments.read_bytes())
             if stored.steps.content is not None:
                 (temporary / TEXT_FILE).write_bytes(stored.steps.content)
+    reasons = unreadable_by(stored.options)
     return DumpResult(
-        file,
-        options_file,
-        stored.source,
-        len(names),
-        n_values,
-        vocabulary_file=None if vocabulary is None else directory / VOCABULARY_NAME,
-        card_file=None if vocabulary is None else directory / CARD_NAME,
-        unreadable_by=unreadable_by(stored.options),
+        file, options_file, stored.source, len(names), n_values, vocabulary_file, card_file, reasons
     )
 
 
