@@ -34,24 +34,23 @@ from tests.corpora import (
 from tests.helpers import VARIANTS
 
 
-def test_windows_read_in_order():
-    sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
+def assert_first_window(sentences, inputs, targets):
     windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
     first = next(windows)
-    assert first.inputs[0].tolist() == [[0, 0, 4, 0], [0, 3, 3, 3]]
-    assert first.targets[0].tolist() == [[1, 4, 1, 5], [3, 3, 3, 1]]
-    assert first.inputs[1].tolist() == [[1, 1, 4, 1], [1, 3, 3, 3]]
-    assert first.targets[1].tolist() == [[0, 4, 0, 5], [3, 3, 3, 0]]
+    assert first.inputs.tolist() == inputs
+    assert first.targets.tolist() == targets
+
+
+def test_windows_read_in_order():
+    sentences = encode_sentences([" ".join("abc"[k % 3] * k) for k in range(6)], WORDS)
+    inputs = [[[0, 0, 4, 0], [0, 3, 3, 3]], [[1, 1, 4, 1], [1, 3, 3, 3]]]
+    assert_first_window(sentences, inputs, [[[1, 4, 1, 5], [3, 3, 3, 1]], [[0, 4, 0, 5], [3, 3, 3, 0]]])
 
 
 def test_passage_stays_in_one_row():
     sentences = encode_sentences(["a b", "c c", "b", "a"], WORDS).in_passages(6)  # the first two, the others
-    windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
-    first = next(windows)
-    assert first.inputs[0].tolist() == [[0, 3, 4, 0], [0, 4, 0, 3]]
-    assert first.targets[0].tolist() == [[3, 4, 1, 5], [4, 1, 3, 1]]
-    assert first.inputs[1].tolist() == [[1, 5, 5, 1], [1, 3, 1, 4]]
-    assert first.targets[1].tolist() == [[5, 5, 0, 4], [3, 0, 4, 0]]
+    inputs = [[[0, 3, 4, 0], [0, 4, 0, 3]], [[1, 5, 5, 1], [1, 3, 1, 4]]]
+    assert_first_window(sentences, inputs, [[[3, 4, 1, 5], [4, 1, 3, 1]], [[5, 5, 0, 4], [3, 0, 4, 0]]])
 
 
 def assert_same_batches(batches, dictionaries, has_characters):
