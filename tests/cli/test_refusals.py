@@ -247,7 +247,6 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
         ("embed a.txt", "Missing argument 'OUT' after a.txt."),
         ("vocab build", "Missing option '--train-prefix'."),
         ("prepare raw.txt corpus", "Missing option '--out'."),
-        ("train --save-dir r", "give --train-prefix and --vocab-file, or the --corpus of `bilm prepare`"),
         (f"train {TEXT}", "Missing option '--save-dir'."),
     ],
 )
