@@ -9,9 +9,8 @@ import pytest
 
 import bilm
 from bilm.errors import BilmError
-from bilm.options import Options
-from bilm.runs.settings import TrainingSettings
 from bilm.options import PRESETS, Options
+from bilm.runs.settings import TrainingSettings
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import HELDOUT, TRAIN, VOCAB, smallest_options
 

@@ -177,12 +177,11 @@ def restart(
         )
     if overwrite and save_to is None:
         raise ArgumentError("`overwrite` needs `save_to`: a restart goes on in the directory of its run")
-    frozen = None if freeze == "none" else parameters.Freeze(freeze).value
     request = Request(
         *(restart, locals(), save_to or save_dir or model or ""),
         recipe=recipe,
         in_place=save_to is None,
-        freeze=frozen,
+        freeze=None if freeze == "none" else parameters.Freeze(freeze).value,
     )
     if ray is not None:
         return ray.train(request.kind, request.arguments, request.reporter, should_stop)
@@ -218,7 +217,7 @@ def restart(
     except VocabularyError as error:
         hint = "`remap_vocab` carries the model over to another"
         raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
-    if frozen and new.share_embedding_softmax:
+    if (frozen := request.freeze) and new.share_embedding_softmax:
         raise OptionsError(
             f"`freeze` {frozen}: the softmax of this model is its word embedding "
             "(share_embedding_softmax), which cannot be both trained and frozen"

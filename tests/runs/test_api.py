@@ -67,7 +67,10 @@ def test_train_resume_restart_test_dump(tmp_path):
     assert n_graphs() == before  # a training keeps no model
     assert (resumed.outcome, resumed.step, resumed.stop_reason) == ("finished", 4, None)
     before, tuned = snapshot(path), tmp_path / "tuned"
-    result = bilm.restart(HELDOUT, path, checkpoint=2, save_to=tuned, max_steps=1, learning_rate=0.05)
+    values = {"freeze": "encoder", "max_steps": 1, "learning_rate": 0.05}
+    result = bilm.restart(HELDOUT, path, checkpoint=2, save_to=tuned, **values)
+    call = json.loads((tuned / "calls.jsonl").read_text().splitlines()[-1])["command"]
+    assert call.endswith(f"{str(tuned)!r}, freeze='encoder', max_steps=1, learning_rate=0.05)")
     assert (result.outcome, result.step, result.best_perplexity) == ("finished", 3, None)
     assert snapshot(path) == before
     options = bilm.RunDirectory.open(tuned).options
