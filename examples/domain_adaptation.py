@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from bilm import RunDirectory
 from bilm.cli import main as bilm
 from bilm.errors import BilmError, DataError
 
@@ -35,10 +36,11 @@ def run(*arguments: object) -> str:
     return printed.getvalue()
 
 
-def perplexity(save_dir: Path, text: Path) -> float:
-    """Measure a perplexity with `bilm test`."""
+def measure(save_dir: Path, text: Path) -> tuple[int, float]:
+    """Measure a perplexity with `bilm test`; return the steps that the model was trained, and it."""
     output = run("test", "--save-dir", save_dir, "--test-prefix", text, "--json")
-    return json.loads(output.splitlines()[-1])["perplexity"]
+    step = RunDirectory.open(save_dir).choose("latest").step()
+    return step, json.loads(output.splitlines()[-1])["perplexity"]
 
 
 def build_vocabulary(args: argparse.Namespace) -> Path:
@@ -70,12 +72,16 @@ def compare(args: argparse.Namespace) -> list[tuple[str, float]]:
     on_a, adapted, on_b = (args.work_dir / name for name in ("run-a", "run-a-then-b", "run-b"))
     vocabulary = build_vocabulary(args)
     train(args, args.text_a, vocabulary, on_a, args.steps_a)
-    rows = [(f"A, {args.steps_a:,} steps", perplexity(on_a, args.heldout_b))]
+    n_a, before = measure(on_a, args.heldout_b)
     fine_tune(args, on_a, adapted)
-    rows.append((f"A, {args.steps_a:,} steps, then B, {args.steps_b:,}", perplexity(adapted, args.heldout_b)))
+    n_both, after = measure(adapted, args.heldout_b)
     train(args, args.text_b, vocabulary, on_b, args.steps_b)
-    rows.append((f"B alone, {args.steps_b:,} steps", perplexity(on_b, args.heldout_b)))
-    return rows
+    n_b, alone = measure(on_b, args.heldout_b)
+    return [
+        (f"A, {n_a:,} steps", before),
+        (f"A, {n_a:,} steps, then B, {n_both - n_a:,}", after),
+        (f"B alone, {n_b:,} steps", alone),
+    ]
 
 
 def main() -> None:
@@ -87,8 +93,8 @@ def main() -> None:
     parser.add_argument("--work-dir", type=Path, required=True, help="new directory for all output")
     parser.add_argument("--preset", default="tiny", help="hyper-parameters by name (%(default)s)")
     parser.add_argument("--options", type=Path, help="hyper-parameters from a file, instead of --preset")
-    parser.add_argument("--steps-a", type=int, default=1500, help="%(default)s")
-    parser.add_argument("--steps-b", type=int, default=300, help="%(default)s")
+    parser.add_argument("--steps-a", type=int, default=1500, help="at most (%(default)s)")
+    parser.add_argument("--steps-b", type=int, default=300, help="at most (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="%(default)s")
     parser.add_argument("--min-count", type=int, default=1, help="rarer words are <UNK> (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="%(default)s")

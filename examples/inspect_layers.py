@@ -41,7 +41,7 @@ def read_mixes(path: Path) -> tuple[Mixes, Mixes]:
     try:
         for run in json.loads("\n".join(read_lines(path))):
             for name, mix in run["mixes"].items():
-                label = f"{run['variant']}, {run['fraction']:.0%}: {name}"
+                label = f"{run['variant']}, {100 * run['fraction']:.3g}%: {name}"
                 shares[label].append(mix["shares"])
                 scales[label].append(mix["gamma"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:

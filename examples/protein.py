@@ -75,6 +75,8 @@ def main() -> None:
     args = parser.parse_args()
     if (args.options_file is None) != (args.weight_file is None):
         parser.error("give --options-file and --weight-file together, or neither")
+    if args.quick and args.options_file:
+        parser.error("--quick goes with random weights only")
     if min(args.sequences, args.mean_length) < 1 or args.longest < 20 or args.seed < 0:
         parser.error("--sequences and --mean-length must be at least 1, --longest 20, --seed 0")
 

@@ -114,6 +114,8 @@ def main() -> None:
     (train_labels, train_sentences), (test_labels, test_sentences) = map(
         read_labelled, (args.train, args.test)
     )
+    if len({*train_labels}) < 2:
+        raise DataError(f"{args.train}: has one label alone; give lines with two or more")
     names = sorted({*train_labels, *test_labels})
     order = np.random.default_rng(args.seed).permutation(len(train_labels))
     train = (

@@ -30,6 +30,7 @@ import tensorflow as tf
 
 from bilm import ElmoEmbedder, ScalarMix
 from bilm.cli.flags import embedding_model
+from bilm.errors import DataError
 from bilm.io.atomic import write
 from bilm.io.outputs import check_output
 from bilm.run_directory.model_source import ModelArguments
@@ -329,6 +330,8 @@ def train_tagger(
     tagger = ALL_VARIANTS[variant]
     batches = Batches(train, data.tags(), tagger, settings.batch_size)
     n_layers, _, dim = train[0].layers.shape
+    if tagger.at_input and n_layers <= (tagger.at_input.layer or 0):
+        raise DataError(f"{variant}: the biLM has no such layer, but the layers 0 to {n_layers - 1}")
     model = build_tagger(tagger, len(batches.rare), len(batches.tag_ids), n_layers, dim)
 
     def score(sentences: Sequence[Sentence], unknown_only: bool = False) -> float:
@@ -368,7 +371,7 @@ def describe(result: Result) -> str:
     """Format a finished run as one line."""
     name = ALL_VARIANTS[result.variant].name
     return (
-        f"{name}, {result.fraction:.0%}, seed {result.seed}: dev {result.dev:.4f}, "
+        f"{name}, {100 * result.fraction:.3g}%, seed {result.seed}: dev {result.dev:.4f}, "
         f"test {result.test:.4f} ({result.test_unknown:.4f} of unknown words), {result.rounds} rounds, "
         f"{result.seconds:.1f} s"
     )
@@ -384,7 +387,7 @@ def markdown_table(results: Sequence[Result], value: str) -> str:
     """Format means over the seeds, with a row per tagger and a column per fraction."""
     fractions = sorted({result.fraction for result in results})
     sizes = {result.fraction: result.n_sentences for result in results}
-    rows = [["tagger", *(f"{fraction:.0%}: {sizes[fraction]:,} sentences" for fraction in fractions)]]
+    rows = [["tagger", *(f"{100 * fraction:.3g}%: {sizes[fraction]:,} sentences" for fraction in fractions)]]
     rows.append(["---"] * len(rows[0]))
     for variant in [name for name in ALL_VARIANTS if name in {result.variant for result in results}]:
         cells = [

@@ -11,6 +11,7 @@ model and a text of this repository's tests, and collects the vocabulary from th
 import argparse
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,10 @@ def main() -> None:
     parser.add_argument("--weight-file", default=TOY / "weights.hdf5", help="HDF5 weights of the biLM")
     parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
-    sentences = [line.split() for line in read_lines(args.text)]
+    by_characters = BidirectionalLanguageModel(args.options_file, args.weight_file)
+    form = by_characters.options.unicode_form  # in which the model takes words
+    lines = [unicodedata.normalize(form, line) if form else line for line in read_lines(args.text)]
+    sentences = [line.split() for line in lines]
 
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, vectors = Path(folder) / "vocab.txt", Path(folder) / "words.hdf5"
@@ -51,7 +55,6 @@ def main() -> None:
     print("layers", output.lm_embeddings.shape)
     print("at the input", mix.weighted_op.shape)
 
-    by_characters = BidirectionalLanguageModel(args.options_file, args.weight_file)
     width = by_characters.options.char_cnn.max_characters_per_token
     same = by_characters(Batcher(None, width).batch_sentences(sentences[:8]))
     difference = np.abs(same.lm_embeddings - output.lm_embeddings).max()

@@ -266,6 +266,8 @@ def test_domain_adaptation(script, tmp_path):
     assert verbs == ["vocab", "train", "test", "restart", "test", "train", "test"]
     on_a, adapted, on_b = (float(value) for value in re.findall(r"\| ([\d.]+) \|$", output, re.MULTILINE))
     assert adapted < on_a / 2 and on_b < on_a / 2
+    labels = re.findall(r"^\| (\w.* steps.*?) \|", output, re.MULTILINE)  # B ends before 60 steps
+    assert labels == ["A, 2 steps", "A, 2 steps, then B, 23", "B alone, 23 steps"]
 
 
 def test_protein(script):

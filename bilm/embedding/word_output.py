@@ -206,7 +206,9 @@ def embed_word2vec(
         vectors = mean_vectors(chain.from_iterable(chain.from_iterable(by_text)), min_count)
         report.require_some(words)
         if not vectors:
-            raise DataError(f"there are no vectors to write: no word occurs {min_count} times")
+            raise DataError(
+                f"there are no vectors to write: no word occurs often enough (`min_count` {min_count})"
+            )
         report.occurrences = Counter({word: report.occurrences[word] for word in vectors})
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(f"{len(vectors)} {embedder.no_vectors(form).shape[-1]}\n")

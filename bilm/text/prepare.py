@@ -374,7 +374,11 @@ class _Corpus:
         """Write the vocabulary, compare the heldout words with it, and write ``text.json``."""
         report, words, heldout = self._report, self._words[False], self._words[True]
         if not report.train.n_sentences:
-            raise DataError("too little text: no sentence is left to train on (`heldout` 0 holds out none)")
+            problem = "no sentence is left to train on"
+            if n_held := report.heldout.n_sentences:
+                problem += f": the text is one passage (sentences: {n_held:,}), which is held out"
+                problem += "; `heldout` 0 holds out none"
+            raise DataError("; ".join([problem, *report.warnings]))
         report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)
         settings = report.settings

@@ -160,7 +160,9 @@ def test_unusable_words_are_refused(listed, message, files, tmp_path):
 
 def test_text_without_words_to_write_is_refused(files, tmp_path):
     asked = ("embed", files[0], tmp_path / "out.vec", *MODEL)
-    assert "no vectors to write: no word occurs 9 times" in refuse(*asked, "--min-count", 9)
+    assert "no vectors to write: no word occurs often enough (--min-count 9)" in refuse(
+        *asked, "--min-count", 9
+    )
     files[0].write_text("")
     assert "the text is empty" in refuse(*asked)
     assert not (tmp_path / "out.vec").exists()

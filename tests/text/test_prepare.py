@@ -607,7 +607,8 @@ REFUSED = {
     "t: is binary, or text in UTF-16": b"a\0b\0c\0",
     "t: is empty": " \n",
     "the compressed file is truncated or corrupt": {"t.gz": gzip.compress(b"One.")[:-9]},
-    "no sentence is left to train on (--heldout 0 holds": "One.",
+    "train on: the text is one passage (sentences: 1), which is held out; --heldout 0 holds out": "One.",
+    "raw/t: most lines seem rows of a table": "nr\tsatz\n" + "1\tOne.\n" * 20,
     "no file matches": {".t": "One."},
     "none of the 2 files holds text; the first: ": {"a": "", "b": b"%PDF-"},
 }
