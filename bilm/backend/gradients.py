@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 _numbers = itertools.count()
+_TENSOR = object()  # in place of a tensor, which would keep its graph
 
 
 def with_gradient(
@@ -34,17 +35,16 @@ def with_gradient(
         run = tf.custom_gradient(lambda *_: (results, lambda *upstream: backward(kept, *upstream)))
         return run(*arguments)
 
-    outputs, values = tf.nest.flatten(results), tf.nest.flatten(kept)
-    inputs = [*outputs, *arguments, *filter(tf.is_tensor, values)]
-    constants = [None if tf.is_tensor(value) else (value,) for value in values]
-    structure = tf.nest.map_structure(lambda _: None, kept)
+    outputs = tf.nest.flatten(results)
+    inputs = [*outputs, *arguments, *filter(tf.is_tensor, tf.nest.flatten(kept))]
+    constants = tf.nest.map_structure(lambda value: _TENSOR if tf.is_tensor(value) else value, kept)
     first, end = len(outputs), len(outputs) + len(arguments)
 
     def gradient(operation: tf.Operation | None, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
         operation = operation or graph().get_operation_by_name(operation_name)  # None for a SavedModel
         tensors = iter(operation.inputs[end:])
-        values = [next(tensors) if constant is None else constant[0] for constant in constants]
-        gradients = backward(tf.nest.pack_sequence_as(structure, values), *upstream[:first])
+        kept = tf.nest.map_structure(lambda value: next(tensors) if value is _TENSOR else value, constants)
+        gradients = backward(kept, *upstream[:first])
         return [None] * first + gradients + [None] * (len(operation.inputs) - end)
 
     name = f"bilm-{next(_numbers)}"
