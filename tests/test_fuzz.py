@@ -318,6 +318,7 @@ RUN_READS = [
 ]
 
 
+@pytest.mark.slow
 @with_inputs
 def test_damaged_runs(trained_whole, inputs, tmp_path):
     read_damaged("run", _damaged_run(trained_whole), RUN_READS, tmp_path, inputs)

@@ -208,6 +208,7 @@ def test_ray(tmp_path):
             run_block(language, code, ON_RAY, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(pages.blocks(IN_LIBRARIES))))
 def test_other_libraries(number, tmp_path):
     for name in ("options.json", "weights.hdf5"):

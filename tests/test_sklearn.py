@@ -1,7 +1,9 @@
 """`ElmoVectorizer` in scikit-learn's own pipelines, searches and checks."""
 
+import importlib
 import pickle
 import shutil
+import sys
 
 import h5py
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError
-from tests.helpers import FILES, python, write_json
+from tests.helpers import FILES, write_json
 
 pytest.importorskip("sklearn")
 
@@ -36,6 +38,7 @@ def test_vectorizer_passes_estimator_check(name):
     getattr(estimator_checks, name)("ElmoVectorizer", ElmoVectorizer(WEIGHTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", ["all", "average", 0, "characters"])
 def test_vectors_are_those_of_embedder(layers):
     found = ElmoVectorizer(WEIGHTS, layers=layers, pooling="max").fit_transform(
@@ -46,6 +49,7 @@ def test_vectors_are_those_of_embedder(layers):
     np.testing.assert_allclose(found, [vectors.ravel() for vectors in expected], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_string_has_the_words_of_all_its_sentences(tmp_path):
     """As the steps of the training text find them, where the model has these."""
     for file in FILES:
@@ -94,6 +98,7 @@ def test_clone_and_pickle_hold_path_alone():
         np.testing.assert_allclose(other.transform(TEXTS), vectorizer.transform(TEXTS), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "weights.hdf5"], ids=["folder", "file"])
 def test_replaced_model_is_read_anew(name, tmp_path):
     for file in FILES:
@@ -122,16 +127,12 @@ def test_vectorizer_refuses_bad_input(settings, texts):
             ElmoVectorizer(**{"model": WEIGHTS, **settings}).fit(texts)
 
 
-def test_missing_library_names_extra():
-    code = """
-import importlib, sys
-for name in ("sklearn", "spacy", "flair"):
-    sys.modules[name] = None
-    try:
-        importlib.import_module(f"bilm.{name}")
-    except ImportError as error:
-        print(error)
-"""
-    done = python("-c", code)
-    for line, name in zip(done.stdout.splitlines(), ("sklearn", "spacy", "flair"), strict=True):
-        assert line.endswith(f"run pip install '.[{name}]'"), done.stderr
+@pytest.mark.parametrize(
+    ("extra", "library"), [("sklearn", "sklearn.base"), ("spacy", "srsly"), ("flair", "flair")]
+)
+def test_missing_library_names_extra(extra, library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"bilm.{extra}", raising=False)
+    with pytest.raises(ImportError) as raised:
+        importlib.import_module(f"bilm.{extra}")
+    assert str(raised.value).endswith(f"run pip install '.[{extra}]'")

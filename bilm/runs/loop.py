@@ -229,7 +229,7 @@ class _Interrupt:
         if self._listens:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if self.is_due and error[0] is None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("the run is saved; the same call with resume=True continues it")
 
 
 class Ending:

@@ -59,6 +59,7 @@ def test_gradient_is_the_one_given(way, tmp_path):
     assert d_x.numpy().tolist() == [6.0, 10.0] and d_y.numpy().tolist() == [-20.0, -30.0]
 
 
+@pytest.mark.slow
 def test_gradient_keeps_no_graph():
     run = tf.function(gradients)
     graph = weakref.ref(run.get_concrete_function(function, X, Y).graph)

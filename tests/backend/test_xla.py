@@ -28,7 +28,8 @@ def gradients_of(layer):
     return run
 
 
-@pytest.mark.parametrize("layer", [pytest.param(lstm_window, marks=pytest.mark.slow), run_lstm])
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [lstm_window, run_lstm])
 def test_xla_gives_equal_values_and_gradients(layer):
     compiled = gradients_of(layer)
     with_xla = compiled()

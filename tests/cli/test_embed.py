@@ -61,6 +61,7 @@ def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "text.txt"]
 
 
+@pytest.mark.slow
 def test_layers(text, tmp_path):
     layers = golden("char", "stateless")[0]
     expected = {
@@ -86,6 +87,7 @@ def test_standard_input(text, tmp_path):
     assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_word_level_models(text, tmp_path):
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     files = ("--options-file", options, "--weight-file", weights)
@@ -105,6 +107,7 @@ def test_another_vocabulary_of_the_same_size_is_refused(trained, text, tmp_path)
     assert f"the vocabulary is not the run's, {trained / 'vocab.txt'}: first difference at line 73" in message
 
 
+@pytest.mark.slow
 def test_low_precision_gives_vectors_near_the_exact_ones(text, tmp_path):
     run("embed", text, tmp_path / "out.hdf5", *MODEL, "--precision", "bfloat16")
     found = read(tmp_path / "out.hdf5")
@@ -112,6 +115,7 @@ def test_low_precision_gives_vectors_near_the_exact_ones(text, tmp_path):
     assert 1e-4 < max(differences) < 2e-2
 
 
+@pytest.mark.slow
 def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeypatch):
     out = tmp_path / "out.hdf5"
     flags = ("--top", "--dtype", "float16", "--compression", "gzip", "--use-sentence-keys")
@@ -200,6 +204,7 @@ def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.embedding.chunk_embedder._BATCH_TOKENS", 5)
     shorter.write_text(shorter.read_text() * 3)
@@ -216,6 +221,7 @@ def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])
 def test_pooled_rows_are_those_of_hdf5(shorter, tmp_path, flags, shape):
     flags = ["--pooling", "mean", *flags, *MODEL, "--dtype", "float32"]

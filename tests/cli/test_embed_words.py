@@ -103,6 +103,7 @@ def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder, monkeypatch
             np.testing.assert_allclose(vector, other, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     computed, embed_chunk = [], ElmoEmbedder.embed_chunk
 
@@ -168,6 +169,7 @@ def test_text_without_words_to_write_is_refused(files, tmp_path):
     assert not (tmp_path / "out.vec").exists()
 
 
+@pytest.mark.slow
 def test_spellings_of_a_word_share_occurrences(embedder):
     embedder.model.options = dataclasses.replace(embedder.model.options, unicode_form="NFC")
     spellings = ["caf\u00e9", "cafe\u0301"]

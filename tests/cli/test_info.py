@@ -163,6 +163,7 @@ def expected(made, tmp_path_factory):
     return embed(place / "text.txt", place / "out.hdf5", "--options-file", OPTIONS, "--weight-file", WEIGHTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags"), [("193.zip", ()), ("pair/elmo_2x_weights.hdf5", ()), ("run", ("--checkpoint", 12))]
 )

@@ -19,6 +19,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus.txt"
 
 
+@pytest.mark.slow
 def test_neighbours_are_sorted(corpus):
     asked = ("neighbours", "cat", "the cat sat on a mat", corpus, *MODEL)
     same = [line.split("\t") for line in printed(*asked, "--layer", 0, "--same-word").splitlines()]

@@ -53,6 +53,7 @@ def texts(tmp_path):
 # --- the file -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_run_keeps_the_steps(corpus, trained, tmp_path):
     steps = (corpus / "text.json").read_bytes()
     assert (trained / "text.json").read_bytes() == steps
@@ -69,6 +70,7 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
         assert (tmp_path / place / "text.json").read_bytes() == steps
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_its_steps(corpus, tmp_path):
     steps = (corpus / "text.json").read_bytes()
     call = {"save_dir": tmp_path / "run", "corpus": corpus, "options": smallest_options(), "seed": 1}
@@ -135,6 +137,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_raw_text_is_read_as_its_sentences(name, trained, texts):
     places = re.compile(r"^(corpus: |model: ).*\n", re.MULTILINE)
@@ -207,7 +210,8 @@ def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path):
     )
 
 
-@pytest.mark.parametrize("has_words", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("has_words", [False, True])
 def test_new_softmax_has_the_words_of_the_corpus(has_words, corpus, tmp_path):
     (tmp_path / "model").mkdir()
     for file in (*FILES, *([VOCAB] if has_words else [])):
@@ -233,6 +237,7 @@ def test_raw_text_is_embedded_as_its_sentences(trained, texts):
     assert index == {sentence: str(k) for k, sentence in enumerate(SENTENCES)}
 
 
+@pytest.mark.slow
 def test_embedded_raw_text_is_resumed(trained, texts, tmp_path):
     raw, _ = texts
     embedder = ElmoEmbedder.from_model(trained)
@@ -303,6 +308,7 @@ def test_model_without_steps_refuses_raw_text(texts):
         ElmoEmbedder(*FILES).embed_text("a")
 
 
+@pytest.mark.slow
 def test_other_version_of_icu_is_told_once(trained, texts, tmp_path, caplog):
     raw, _ = texts
     folder = tmp_path / "folder"
@@ -353,6 +359,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", UNKNOWN)
 def test_unknown_words_are_told(command, trained, tmp_path, caplog, monkeypatch):
     monkeypatch.chdir(tmp_path)

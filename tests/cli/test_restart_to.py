@@ -41,7 +41,8 @@ def assert_rows_followed(after, before, name, atol=1e-6):
 # --- another vocabulary -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["trained", pytest.param("trained_whole", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["trained", "trained_whole"])
 def test_remapped_restart_resumes(kind, request, new_vocabulary, tmp_path, monkeypatch):
     """A model over words, whose embedding follows, and one over characters, whose encoder stays."""
     trained = request.getfixturevalue(kind)
@@ -114,6 +115,7 @@ def test_restart_from_bilm_tf_dump_learns_softmax(new_vocabulary, tmp_path):
     assert message == "--freeze softmax: there is no trained softmax for this vocabulary to freeze"
 
 
+@pytest.mark.slow
 def test_restart_from_dump_keeps_softmax(trained, tmp_path):
     """And replaces the run that was where it is told to save."""
     run("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")

@@ -142,6 +142,7 @@ def probabilities(predictor, context, **settings):
     return [[dict(place.best) for place in places] for places in predictions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["left", "right"])
 def test_left_context_matches_scores(predictor, context):
     for words, places, score in zip(TEXTS, probabilities(predictor, context), predictor(TEXTS), strict=True):
@@ -207,6 +208,7 @@ def test_patterns_choose_words_that_match(predictor):
         next(predictor.predict([["a"]], candidates=["unseenword", "<UNK>"]))
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_word_are_not_predicted(predictor):
     words = [*predictor.vocabulary.words]
     words[4:7] = "", "New York", words[3]
@@ -220,6 +222,7 @@ def test_pattern_of_many_wildcards_is_quick(predictor):
     assert not places[0].best
 
 
+@pytest.mark.slow
 def test_copied_predictor_predicts_the_same(predictor):
     copied = copy.deepcopy(predictor)
     (expected,), (found,) = (one.predict([["the", "a"]], 2) for one in (predictor, copied))
@@ -228,6 +231,7 @@ def test_copied_predictor_predicts_the_same(predictor):
         _ = copied.pipeline
 
 
+@pytest.mark.slow
 def test_one_direction_has_one_context(tmp_path):
     folder = GOLDEN / "char-forward"
     predictor = WordPredictor.from_model(folder / "final", folder / "vocab.txt")

@@ -36,6 +36,7 @@ N_HELDOUT = 747
 # --- train ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flags_override_options(tmp_path, smallest_file):
     """Underscored spellings, several shards by repetition and by shell, --set, --no-shuffle, --save-every."""
     lines = TRAIN.read_text().splitlines(keepends=True)
@@ -60,6 +61,7 @@ def test_flags_override_options(tmp_path, smallest_file):
     assert indices == {"model.ckpt-8.index", "model.ckpt-9.index"}
 
 
+@pytest.mark.slow
 def test_folder_of_text_may_hold_the_run_but_not_the_vocabulary(tmp_path, smallest_file):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -98,6 +100,7 @@ def test_run_toml_repeats_run(tmp_path, monkeypatch):
         assert_same_arrays(newest_arrays(other), newest_arrays(first))
 
 
+@pytest.mark.slow
 def test_flags_override_config(tmp_path, smallest_file):
     options = json.loads(smallest_file(n_epochs=1, n_tokens_vocab=80).read_text())
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "options": options, "batch_size": 3}
@@ -182,6 +185,7 @@ def test_test_json_equals_printed_line(trained):
 # --- standard input -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_commands_read_standard_input(trained, tmp_path, smallest_file):
     """Compressed as well; training reads it more than once."""
     data = gzip.compress(TRAIN.read_bytes())
@@ -220,6 +224,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_every_variant_trains_tests_and_dumps(changes, tmp_path):
     options = write_json(tmp_path / "small.json", small_options(**changes))

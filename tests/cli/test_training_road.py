@@ -93,6 +93,7 @@ def test_commands_take_best_checkpoint(validated, tmp_path):
     assert snapshot(path) == before
 
 
+@pytest.mark.slow
 def test_restart_keeps_the_best_of_the_same_heldout_text(validated, tmp_path):
     path = shutil.copytree(validated.path, tmp_path / "run")
     text, heldout = (validated.path.with_name(name) for name in ("train.txt", "heldout.txt"))
@@ -169,6 +170,7 @@ def test_max_time_saves_and_exits_75(given, tmp_path, smallest_file, monkeypatch
     assert os.path.exists(newest(tmp_path / "run") + ".index")
 
 
+@pytest.mark.slow
 def test_restart_after_schedule_lowers_rate(tmp_path):
     options = write_json(tmp_path / "options.json", smallest_options(n_epochs=1))
     path = tmp_path / "run"
@@ -247,6 +249,7 @@ def test_training_locks_out_writers(train, run_copy, tmp_path):
 # --- what was interrupted -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_missing_state_file_uses_newest_whole(train, tmp_path, caplog):
     path = tmp_path / "run"
     run(*train("--save-every", 1))

@@ -99,12 +99,13 @@ def functional(layer):
     return keras.Model(inputs, layer(inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
         lambda layer, ids: layer(ids),
         lambda layer, ids: functional(layer)(ids),
-        pytest.param(lambda layer, ids: tf.function(layer, autograph=False)(ids), marks=pytest.mark.slow),
+        lambda layer, ids: tf.function(layer, autograph=False)(ids),
         lambda layer, ids: Subclass(layer).predict(ids, verbose=0),
     ],
     ids=["eager", "functional", "graph", "predict"],
@@ -134,6 +135,7 @@ def model_on_strings(files, **arguments):
     return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(vectors)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"keep_sentence_boundaries": True, "do_layer_norm": True, "l2_coef": 0.1}],
@@ -177,7 +179,8 @@ def test_model_of_a_users_class_is_saved(files, tmp_path):
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(TEXTS), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable", [True, False])
 def test_training_changes_biLM_if_trainable(trainable, files):
     model = model_on_strings(files, trainable=trainable, l2_coef=0.01)
     layer = next(layer for layer in model.layers if isinstance(layer, Elmo))
@@ -305,6 +308,7 @@ def test_elmo_takes_more_dimensions(files):
     assert model.outputs[2].shape == (None, None, None, 4) and outputs[2].shape == (2, 2, 4, 4)
 
 
+@pytest.mark.slow
 def test_blank_sentences_have_one_step(files, tmp_path):
     inputs = keras.Input((None, 50), dtype="int32")
     vectors = Elmo(*files)(inputs)
@@ -404,6 +408,7 @@ def test_wrong_arguments_are_refused(arguments, message):
             kind(**{"options_file": FILES[0], "weight_file": FILES[1], **arguments})
 
 
+@pytest.mark.slow
 def test_elmo_takes_word_ids(tmp_path):
     options, weights = write_model(tmp_path, n_words=73, char_cnn=None)
     ids = TokenBatcher(VOCAB).batch_sentences([["the", "cat"], ["the"]])
@@ -430,6 +435,7 @@ def attended(vectors):
     return keras.layers.GlobalMaxPooling1D()(keras.layers.Attention()([vectors, vectors]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pooled",
     [keras.layers.GlobalAveragePooling1D(), keras.layers.LSTM(2), attended],

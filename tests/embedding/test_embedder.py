@@ -60,6 +60,7 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_embedder_takes_iterables(embedder, expected):
     assert_equal(embedder.embed_batch(iter(map(tuple, SENTENCES))), expected)
     assert_equal(embedder.embed_batch([np.array(words, str) for words in SENTENCES]), expected)
@@ -242,9 +243,8 @@ def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
         assert embedder.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
 
 
-@pytest.mark.parametrize(
-    "name", ["char-forward", "word-shared", pytest.param("char", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["char-forward", "word-shared", "char"])
 def test_layers_concat_with_softmax_adds_rows(name):
     run = RunDirectory.open(GOLDEN / name / "final")
     vocabulary = GOLDEN / name / "vocab.txt"

@@ -77,6 +77,7 @@ def test_stateless_model_equals_golden(variant):
     assert_all_close(per_sentence(output), golden(variant, "stateless"), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stateful_model_equals_golden(variant):
     model, batcher = model_of(variant, stateful=True, max_batch_size=8), Batcher(None, 50)
@@ -157,6 +158,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS)
 def test_other_architectures_equal_embedder(changes, tmp_path):
     """Layers are those the training model computes, in windows and without padding."""

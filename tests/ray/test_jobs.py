@@ -96,6 +96,7 @@ def test_url_replaces_old_parts_last(old_parts):
 FORMS = [({"line": np.array(LINES)}, {}), (pa.table({"line": LINES}), {"layers": "top", "pooling": "mean"})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "form"), FORMS, ids=["arrays", "table, pooled"])
 def test_vectors_match_the_embedder(batch, form, tmp_path):
     files = write_model(tmp_path, lstm={"n_layers": 1}, bidirectional=False)

@@ -138,6 +138,7 @@ def test_arguments_of_other_version_warn(tmp_path, caplog):
         read_arguments(file)
 
 
+@pytest.mark.slow
 def test_lost_options_come_from_records(tmp_path, caplog):
     golden, path = RUNS[0], tmp_path / "run"
     shutil.copytree(golden / "interrupted", path)

@@ -83,6 +83,7 @@ def without(path, *keys):
     return path
 
 
+@pytest.mark.slow
 def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):
     copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
     recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())

@@ -261,7 +261,7 @@ def test_keyboard_interrupt_saves_the_step(tmp_path):
     call = {"options": OPTIONS, **numbers, "should_stop": interrupt}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="resume=True continues it"):
             bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
@@ -429,6 +429,7 @@ def test_edited_bilm_tf_scripts_run(tmp_path):
     assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (2, 3, 8)
 
 
+@pytest.mark.slow
 def test_bilm_tf_test_gives_its_perplexity(capsys):
     [(batch_size, expected), *_] = json.loads((CHAR / "expected.json").read_text())[
         "test_perplexity_by_batch_size"
@@ -462,6 +463,7 @@ def test_bilm_tf_restart_takes_n_train_tokens(trained, tmp_path):
     assert result.step == 22  # 2 before, and 120 tokens in batches of 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["directory", "model.ckpt-2", "model"])
 def test_bilm_tf_restart_takes_any_checkpoint_name(trained, tmp_path, name):
     """A directory stands for its newest; DeepPavlov's files have no step in their name."""

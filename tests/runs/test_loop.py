@@ -73,6 +73,7 @@ def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
     assert dtypes == {precision}
 
 
+@pytest.mark.slow
 def test_restart_from_a_named_step_resumes(tmp_path):
     train(tmp_path / "run")
     call = {"train_prefix": TRAIN, "model": tmp_path / "run", "checkpoint": 2, "max_steps": 3, "resume": True}
@@ -80,6 +81,7 @@ def test_restart_from_a_named_step_resumes(tmp_path):
     assert (result := bilm.restart(**call)).outcome == "finished" and result.step == 5
 
 
+@pytest.mark.slow
 def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     train(tmp_path / "run")
     call = {
@@ -100,6 +102,7 @@ def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     assert [json.loads(record)["step"] for record in records] == [2, 3, 4]
 
 
+@pytest.mark.slow
 def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
     train(tmp_path / "run", heldout_prefix=TRAIN)
     with pytest.raises(OptionsError, match="a restart cannot change unicode_form"):
@@ -125,6 +128,7 @@ def test_failed_save_is_an_error_of_the_checkpoint(is_interrupted, tmp_path, mon
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_reporter_of_two_calls_begins_anew(tmp_path, capsys):
     reporter = ProgressReporter()
     train(tmp_path / "a", 1, reporter=reporter, heldout_prefix=TRAIN)

@@ -41,6 +41,7 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_card_describes_run(place):
     head, body = head_and_body(place / "a model")
     assert head == {
@@ -111,6 +112,7 @@ def test_card_of_earlier_step_has_its_own_numbers(place, tmp_path):
     assert re.findall(r"^    bilm (\w+)", body, re.M) == ["train"]
 
 
+@pytest.mark.slow
 def test_card_of_another_runs_model_says_so(place, tmp_path):
     few = ("--max-steps", 1, "--train-prefix", TRAIN, "--no-xla")
     run("restart", "--save-dir", place / "run", "--save-to", tmp_path / "to", *few)

@@ -336,6 +336,7 @@ def refusal(path, *arguments, **changes):
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_resume_begins_continues_and_finishes(tmp_path):
     path = tmp_path / "run"
     train(tmp_path / "whole", seed=3)

@@ -45,6 +45,7 @@ def forms(text):
     return [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
 
 
+@pytest.mark.slow
 def test_new_model_takes_form_of_its_vocabulary(accented):
     options, weights = [], []
     for form in ("NFC", "NFD"):
@@ -56,6 +57,7 @@ def test_new_model_takes_form_of_its_vocabulary(accented):
     assert "normal form NFC" in run("info", accented / "run-NFC")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["NFD", "NFKC", None])
 def test_model_takes_form_of_its_new_corpus(accented, tmp_path, form):
     """A new model, and one that is carried over to the words of the corpus."""
@@ -99,6 +101,7 @@ def test_test_and_score_of_both_forms_are_equal(accented):
     assert (first.forward == second.forward).all() and (first.is_known == second.is_known).all()
 
 
+@pytest.mark.slow
 def test_vectors_of_both_forms_are_equal(accented, tmp_path):
     dump = bilm.dump_weights(accented / "run-NFC", tmp_path / "dump.hdf5")
     sentences = [text.split() for text in forms(" ".join([*WORDS, "né"]))]
@@ -110,6 +113,7 @@ def test_vectors_of_both_forms_are_equal(accented, tmp_path):
         np.testing.assert_allclose(composed, decomposed, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_words_are_found_in_both_forms(accented, tmp_path):
     composed, decomposed = forms("été")
     embedder = ElmoEmbedder.from_model(accented / "run-NFC")
@@ -148,6 +152,7 @@ def test_saved_model_says_its_form(accented, tmp_path):
     run(*command, "--overwrite")
 
 
+@pytest.mark.slow
 def test_neighbours_of_word_in_another_form(accented):
     composed, decomposed = forms("été")
     command = ("neighbours", composed, f"the {decomposed} ends", accented / "NFD.txt", "--same-word")
