@@ -79,7 +79,7 @@ def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
         if _is_array(item):
             stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):
-            raise WeightsError(f"{source}: {name!r:.80} is not an array of floats stored in the file, as weights are")
+            raise WeightsError(f"{source}: {name!r:.80} is not a stored array of floats, as weights are")
 
     file.visititems(visit)
     return stored

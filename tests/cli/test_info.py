@@ -123,7 +123,7 @@ def test_other_files_are_refused(weights, trained, tmp_path):
     assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint, given as --model" in message
     of_words = GOLDEN / "char" / "token_embeddings.hdf5"
     assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
-    assert "'char_ids' is not an array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
+    assert "'char_ids' is not a stored array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
 
 
 # --- a model by its path --------------------------------------------------------------------------

@@ -155,10 +155,12 @@ NAN[3, 2], BEYOND[3, 2] = np.nan, 1e39
         pytest.param(put("CNN/extra", (3,), "f4"), r"unexpected: 'CNN/extra' \(3,\)", id="unexpected"),
         pytest.param(
             put("char_embed", (261, 4), "i4"),
-            "is not an array of floats stored in the file, as weights are",
+            "is not a stored array of floats, as weights are",
             id="integers",
         ),
-        pytest.param(put("char_embed", data=h5py.Empty("f4")), "is not an array of floats", id="no shape"),
+        pytest.param(
+            put("char_embed", data=h5py.Empty("f4")), "is not a stored array of floats", id="no shape"
+        ),
         pytest.param(put("char_embed", data=NAN), r"holds nan at \[3, 2\], expected finite", id="nan"),
         pytest.param(put("char_embed", data=BEYOND), r"holds 1e\+39 at", id="beyond float32"),
         pytest.param(put("char_embed", (261, 4), "f4"), "has only 0 bytes there", id="nothing stored"),
