@@ -33,8 +33,10 @@ def _products_are_float32() -> None:
 
 @pytest.fixture(autouse=True)
 def _draws_are_the_same_in_each_run() -> None:
-    """Keras takes the seeds that nobody gave, of weights and of dropout, from this generator."""
+    """Keras takes seeds that nobody gave from Python's generator; dropout on PyTorch draws from its own."""
     random.seed(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,14 +44,14 @@ def test_nothing_of_tensorflow_is_loaded():
 def test_train_and_eval_decide_whether_it_drops_and_an_argument_overrules_them():
     elmo = make(2, dropout=0.5)
     for _ in range(2):
-        drops = [0 < share_of_zeros(vectors) < 1 for vectors in elmo.train()(IDS)]
+        drops = [0.2 < share_of_zeros(vectors) < 0.8 for vectors in elmo.train()(IDS)]
         assert drops == [True, True]
     first, second = elmo(IDS)
     assert not torch.equal(first == 0, second == 0)  # each mix's output by itself
     kept = first[first != 0] / elmo.eval()(IDS)[0][first != 0]
     torch.testing.assert_close(kept, torch.full_like(kept, 2.0))
     assert share_of_zeros(elmo(IDS)[0]) == share_of_zeros(elmo.train()(IDS, training=False)[0]) == 0
-    assert share_of_zeros(elmo.eval()(IDS, training=True)[0]) > 0
+    assert share_of_zeros(elmo.eval()(IDS, training=True)[0]) > 0.2
 
 
 def test_within_a_keras_model_the_flag_of_keras_decides():
@@ -61,7 +61,7 @@ def test_within_a_keras_model_the_flag_of_keras_decides():
     model.compile(keras.optimizers.SGD(0.0), "mse")
     assert elmo.training
     assert share_of_zeros(model.predict(IDS, verbose=0)) == share_of_zeros(model(IDS)) == 0
-    assert share_of_zeros(model(IDS, training=True)) > 0
+    assert share_of_zeros(model(IDS, training=True)) > 0.2
     elmo.eval()
     losses = [model.fit(IDS, np.zeros((2, 3, 8)), verbose=0).history["loss"] for _ in range(2)]
     assert losses[0] != losses[1]
@@ -91,7 +91,7 @@ def test_the_mode_of_the_module_around_it_and_the_seed_of_pytorch_count():
     for _ in range(2):
         torch.manual_seed(3)
         outputs.append(tagger.elmo(IDS))
-    assert share_of_zeros(outputs[0]) > 0 and torch.equal(*outputs)
+    assert share_of_zeros(outputs[0]) > 0.2 and torch.equal(*outputs)
     assert share_of_zeros(tagger.eval().elmo(IDS)) == 0
 
 
@@ -133,7 +133,7 @@ def test_allennlp_s_names_give_tensors():
     assert ids.dtype == torch.int64 and torch.equal(ids.to("cpu"), torch.tensor(bilm.batch_to_ids(sentences)))
     elmo = bilm.allennlp.Elmo(*FILES, 2)
     vectors, other = elmo.forward(ids)["elmo_representations"]
-    assert share_of_zeros(vectors) > 0 and not torch.equal(vectors, other)  # `forward` drops too
+    assert share_of_zeros(vectors) > 0.2 and not torch.equal(vectors, other)  # `forward` drops too
     kept = elmo.eval().forward(ids)["elmo_representations"][0]
     torch.testing.assert_close(kept, bilm.Elmo(*FILES).forward(ids))
     embedder = bilm.allennlp.ElmoEmbedder(*FILES, -1)
