@@ -272,8 +272,11 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     text = head.decode(encoding or "utf-8", "replace")
     kind = _kind(text, name, text_field)
     declared = _DECLARED.search(text) if kind in (*_XML, Kind.HTML) and not mark else None
-    if declared and is_encoding(declared[1]) and codecs.lookup(declared[1]).name != "utf-8":
-        encoding = "utf-8" if _is_utf8(path, declared[1]) else _read_as(declared[1])
+    if declared and is_encoding(declared[1]):
+        if codecs.lookup(declared[1]).name != "utf-8":
+            encoding = "utf-8" if _is_utf8(path, declared[1]) else _read_as(declared[1])
+        elif declared[1].lower() != "utf-8":  # such as Python's utf8, which XML parsers do not know
+            encoding = encoding or "utf-8"
     if len(_OF_NO_TEXT.findall(text)) > _MOST_OF_NO_TEXT * len(text):
         raise NoTextError(name, "is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
     seems = None
@@ -489,7 +492,7 @@ def _spoken_lines(lines: Iterable[str]) -> Iterator[str]:
         names = {number - 1 for number in times if number == 1 or block[number - 1].strip().isdecimal()}
         for number, line in enumerate(block):
             if number not in times | names:
-                yield html.unescape(re.sub(r"</?[a-z\d][^>]*>|\{\\[^}]*\}", "", line))
+                yield html.unescape(re.sub(r"</?(?:[a-z\d][^>]*|[BIU]|FONT\b[^>]*)>|\{\\[^}]*\}", "", line))
 
 
 _CONLLU_ID = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?\t(?=(?:[^\t]*\t){8}[^\t]*$)")

@@ -50,12 +50,13 @@ def _rules(
 
 _INLINE = (
     "a abbr acronym b bdi bdo big c cite code data del dfn em emph font foreign hi i img ins kbd label lb "
-    "mark milestone name num pb persName placeName q rb ref ruby samp seg small span strike strong sub sup "
-    "term time tt u var w wbr"
+    "mark milestone name nobr num pb persName placeName q rb ref ruby samp seg small span strike strong sub "
+    "sup term time tt u var w wbr"
 )
 _RULES = {
     "TEI": _rules(
-        "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap figDesc del surplus wit",
+        "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap desc figDesc del surplus wit "
+        "witDetail index mulu",
         "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
         "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
         "argument byline label figure u s entry sense castList castItem docTitle titlePart",
@@ -78,8 +79,10 @@ _RULES = {
     ),
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
-# In a TEI ``choice``, what the source has; the editor's reading is taken.
-_CHOICE = _names("sic orig abbr am")
+# In a TEI ``choice``, what the source has; the first reading of the editor is taken.
+_OF_SOURCE = _names("sic orig abbr am facs")
+_READINGS = _names("choice corr reg expan unclear dipl norm")
+_LEFT_OUT_OF = {"choice": _OF_SOURCE, "chosen": _OF_SOURCE | _READINGS, "expan": _names("am")}
 
 
 class _Blocks:
@@ -95,7 +98,8 @@ class _Blocks:
         self._size = 0
         self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
         self._has_reading: list[bool] = []  # of each open apparatus
-        self._n_choices = self._n_sentences = 0  # open elements
+        self._choices: list[str] = []  # open choices, "chosen" with a reading, and readings
+        self._n_sentences = 0  # open elements
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
@@ -117,12 +121,15 @@ class _Blocks:
             else:
                 self.text("\n")
         elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
-            self.text(" ")
+            self.text(" " * (attributes.get("force") != "weak"))  # such a hyphen belongs to the word
         elif self._is_block(name):
             self.end_paragraph()
         if name == "app":
             self._has_reading.append(False)
-        self._n_choices += name == "choice"
+        if name in _READINGS and not self._skipped:
+            if self._choices[-1:] == ["choice"]:
+                self._choices[-1] = "chosen"
+            self._choices.append(name)
         self._n_sentences += name in self._rules.sentences
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:  # noqa: ARG002
@@ -130,8 +137,8 @@ class _Blocks:
         if name in ("lem", "rdg") and self._has_reading:
             had_one, self._has_reading[-1] = self._has_reading[-1], True
             return name if had_one else None
-        is_left_out = name in self._rules.left_out or (self._n_choices > 0 and name in _CHOICE)
-        return name if is_left_out else None
+        is_other = any(name in _LEFT_OUT_OF.get(around, ()) for around in self._choices[-1:])
+        return name if is_other or name in self._rules.left_out else None
 
     def _is_block(self, name: str) -> bool:
         blocks = self._rules.blocks
@@ -149,7 +156,8 @@ class _Blocks:
             return
         if name == "app" and self._has_reading:
             self._has_reading.pop()
-        self._n_choices -= name == "choice"
+        if name in _READINGS and self._choices:
+            self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
         if name in self._rules.words:
             self.text(" ")

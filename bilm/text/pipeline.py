@@ -32,13 +32,13 @@ _LINE_ENDS = re.compile(r"[\n\v\f\r\x85\u2028]+")
 # Scripts without spaces between words, where a line end is none either.
 _SOUTH_EAST = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # where zero-width spaces separate words
 _UNSPACED = _SOUTH_EAST + "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
-_UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])")
+_UNSPACED_LINE_END = re.compile(rf"\n(?<=[{_UNSPACED}]\n)[\n\t ]*(?=[{_UNSPACED}])")
 HYPHENS = "-=\u2010\u00ac\u2e17"
 """Hyphens of divided words, as in a set of a regular expression: also those of OCR and of Fraktur."""
 _DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:and|und|oder)\b|\w+-\w)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
-_ANY_INVISIBLE = re.compile(f"\u00ad\n[ \t]*|[{''.join(INVISIBLE.values())}]")
+_ANY_INVISIBLE = re.compile(f"\u00ad\n[\n\t ]*|[{''.join(INVISIBLE.values())}]")
 _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])")
 # Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
 _LETTER = re.compile("[\ue000-\uf8ff\u2080-\u2089\U000f0000-\U0010ffff]")

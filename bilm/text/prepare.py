@@ -384,7 +384,9 @@ class _Corpus:
         settings = report.settings
         counts = choose_words(words, report.train.n_sentences, settings.min_count, settings.max_size)
         (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
-        report.n_words, report.coverage = len(counts.words), counts.coverage
+        report.n_words = len(counts.words)
+        n_forgotten = report.train.n_tokens - counts.n_tokens
+        report.coverage = counts.coverage * (1 - n_forgotten / report.train.n_tokens)
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
             report.warnings.append(describe_marks(n_marks))
         if report.train.longest > _LONG_SENTENCE:

@@ -43,7 +43,9 @@ TEI = """<?xml version="1.0"?>
 <p>Mucius augur<note>Some <note>old</note> augur.</note> multa &name;
 &nowhere;narrare <app><lem>solebat</lem><rdg>solet</rdg></app>
 de <app><rdg>Gaio</rdg><rdg>Lucio</rdg><rdg>Tito</rdg></app> Laelio &mdash; so<lb break="no"/>cero suo.</p>
-<p><choice><sic>memmoriter</sic><corr>memoriter</corr></choice> et <hi>iu</hi>cunde</p>
+<p><choice><sic>memmoriter</sic><corr>memoriter</corr><corr>m</corr></choice><desc>Bird.</desc> et
+<expan><choice><orig><abbr>evok</abbr></orig><reg><abbr>evoc</abbr></reg></choice><ex>ato</ex></expan>
+<expan><abbr>Aug<am>g</am></abbr><ex>usti</ex></expan> <hi>iu</hi>cunde</p>
 <lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
 ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pixel</Description><Layout>
 <Page><TopMargin><TextBlock><TextLine><String CONTENT="7"/></TextLine></TextBlock></TopMargin>
@@ -239,8 +241,9 @@ SAMPLES = {
         page=["words divided at the ends of lines: 1; --dehyphenate"],
     ),
     "Divided words in TEI": Sample(
-        "<TEI><text>&Eacute; con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园</text></TEI>",
-        ["É constitutio 公园"],
+        "<TEI><text>&Eacute; con-\n<lb/>stitu-<lb break='no'/>tio 公<pb/>园 "
+        "比\n <lb/>較 vir\u00ad\n<lb/>tus ne<pc force='weak'>-</pc><lb break='no'/>mo</text></TEI>",
+        ["É constitutio 公园 比較 virtus nemo"],
         flags="--dehyphenate",
     ),
     "Words that go on in TEI": Sample(
@@ -280,7 +283,7 @@ SAMPLES = {
         {"t.xml": TEI},
         [
             *("De amicitia", "Mucius augur multa Marcus narrare solebat de Gaio Laelio — socero suo ."),
-            *("memoriter et iucunde", "Arma virumque cano , Troiae qui primus"),
+            *("memoriter et evocato Augusti iucunde", "Arma virumque cano , Troiae qui primus"),
         ],
         flags="--language la",
         page=["TEI:", "rdg 3", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
@@ -356,13 +359,14 @@ SAMPLES = {
             "b.html": '<html><meta charset="iso-8859-1"><p>É',
             "c.xml": '<?xml version="1.0" encoding="utf-16"?><a>ö</a>',
             "d.xml": '<?xml version="1.0" encoding="utf-8"?><a>ü</a>'.encode("latin-1"),
+            "e.xml": '<?xml version="1.0" encoding="utf8"?><a>ø</a>',
         },
-        ["Привет", "É", "ö", "ü"],
+        ["Привет", "É", "ö", "ü", "ø"],
         flags="--encoding latin-1",
         page=["HTML:", "other XML:"],
     ),
     "SubRip": Sample(
-        "1\n00:00:01,000 --> 00:00:04,000\n<i>We went</i>\n\n2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n",
+        "1\n00:00:01,000 --> 00:00:04,000\n<I>We went</I>\n\n2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n",
         ["We went home .", "2"],
         flags="--language en",
         page=["subtitles:"],
@@ -508,7 +512,7 @@ def test_samples_become_sentences(name, tmp_path):
 
 def test_page_names_the_languages_with_abbreviations():
     page = Path("docs/training.md").read_text("utf-8")
-    (codes,) = re.findall(r"after abbreviations \(([^)]*)\)", page)
+    (codes,) = re.findall(r"from ending sentences \(([^)]*)\)", page)
     assert re.findall(r"`(\w+)`", codes) == sorted(_WORDS)
 
 
@@ -756,6 +760,7 @@ def test_large_text_is_counted_in_part(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw", {"t": "One two. One two. Three. Three. Four."})
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", 0, "--unique")
     assert "4 sentences, 9 tokens, 1 types at least" in page  # the commonest
+    assert "4 words, 44.44% of the training text" in page
     assert sentences_of(tmp_path / "a") == ["One two .", "Three .", "Three .", "Four ."]
 
 
