@@ -140,7 +140,8 @@ def _message(error: Exception) -> str | None:
         # EPIPE is a closed pipe, handled by click; EBADF is a bug.
         if error.filename is not None:
             return f"{os.fsdecode(error.filename)}: {reason(error)}"
-        is_lost = error.errno == errno.ENOENT  # without a file name: the current directory
+        # Without a file name and in the system's words: the current directory.
+        is_lost = error.errno == errno.ENOENT and error.strerror == os.strerror(errno.ENOENT)
         return "the current directory no longer exists; change to another one" if is_lost else reason(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return f"{error.object!r:.80}: is not UTF-8; TensorFlow needs file names in UTF-8"

@@ -62,6 +62,11 @@ class FileLock(AbstractContextManager["FileLock"]):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"host {socket.gethostname()}, process {os.getpid()}\n".encode(), 0)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Return whether the file is still at its path: its directory may have been moved or replaced."""
+        return self._handle is not None and _is_still(self.path, self._handle)
+
     def release(self) -> None:
         """Release the lock; a second call completes an interrupted one, otherwise does nothing."""
         if (handle := self._handle) is None:
@@ -92,7 +97,7 @@ def _is_still(path: Path, handle: int) -> bool:
     """Return whether a path still refers to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -193,10 +198,10 @@ class Staging:
             DataError: another output has appeared under the name, or the old one may not be replaced.
             OSError: from the file system.
         """
+        with suppress(OSError):  # an empty directory has a mode too
+            shutil.copymode(self.target, self.new)
         if self._replaces:
             self._check()
-            with suppress(OSError):
-                shutil.copymode(self.target, self.new)
             if keep_old or self.target.is_dir():
                 with suppress(FileNotFoundError):
                     os.rename(self.target, self._old)

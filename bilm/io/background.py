@@ -124,9 +124,10 @@ def _in_order(
 
 
 def _end_with_parent() -> None:
-    """End this process with its parent, and by no signal of the keyboard, which the parent gets too."""
+    """End this process with its parent, and by no signal that the parent gets too."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

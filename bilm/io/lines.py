@@ -46,7 +46,7 @@ def decompressed(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 def _named_failures(name: str) -> Iterator[None]:
     try:
         yield
-    except EOFError as error:
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{name}: the compressed file is truncated or corrupt ({error})") from error
     except ModuleNotFoundError as error:
         raise DataError(f"{name}: reading it needs a package: pip install {error.name}") from error

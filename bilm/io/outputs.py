@@ -108,8 +108,10 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     if kind.is_ours is not None and (os.path.ismount(target) or target == Path.cwd()):
         problem = "is the current directory or a mount point, which cannot be replaced"
         raise DataError(f"{path}: {problem}; give the name of a directory in it")
-    if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
-        raise DataError(f"{path}: cannot be written: {target.parent} is no directory that you may write in")
+    # A directory that nobody may change cannot be moved aside either.
+    for place in (target.parent, *[target] * (status is not None and kind.is_ours is not None)):
+        if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+            raise DataError(f"{path}: cannot be written: {place} is no directory that you may write in")
     return target
 
 

@@ -58,8 +58,8 @@ def is_of_run(file: Path) -> bool:
 def own_output(path: str | os.PathLike[str]) -> str | None:
     """Describe a run directory, the prefix of a checkpoint or a corpus, and how to give it; else None."""
     directory, name = os.path.split(path)
-    step = name.removeprefix(CHECKPOINT)
-    if step.isdecimal() and os.path.isfile(f"{path}.index"):
+    if is_run_file(f"{name}.index") and os.path.isfile(f"{path}.index"):
+        step = name.removeprefix(CHECKPOINT)
         return f"a checkpoint, given as `model` {directory or '.'} `checkpoint` {step}"
     if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
         return f"a run directory, given as `model` {path}"

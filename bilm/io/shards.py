@@ -186,7 +186,9 @@ def _files_below(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     if path.is_file():
         yield path
     elif path.is_dir() and (here := outputs.real_path(path)) not in above and corpus_at(path) is None:
-        for inner in path.iterdir():
+        with messages.os_errors_as(DataError, str(path)):
+            inside = [*path.iterdir()]
+        for inner in inside:
             if not inner.name.startswith(".") and not inner.name.endswith("~"):
                 yield from _files_below(inner, (*above, here, *here.parents))
     elif path.is_symlink() and not path.exists():

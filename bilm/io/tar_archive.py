@@ -35,7 +35,10 @@ class TarArchive:
         weakref.finalize(self, self._file.close)
         with path.open("rb") as file, lines.decompressed(file, str(path)) as stream:
             while block := stream.read(_BLOCK_BYTES):
-                if self._file.write(block) and self._file.tell() > most:
+                with messages.os_errors_as(DataError, f"{path}: cannot be decompressed into TMPDIR"):
+                    self._file.write(block)
+                    self._file.flush()
+                if self._file.tell() > most:
                     raise DataError(f"{path}: expands to more than {most:,} bytes; this is not a model")
         self._file.seek(0)
         self._members: dict[str, tarfile.TarInfo] = {}

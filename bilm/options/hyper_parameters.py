@@ -180,8 +180,8 @@ class Options(_Checked):
     bidirectional: bool = parameter(
         False,
         "train a forward and a backward language model, which share the word encoder and the softmax. The "
-        "default is `true` in the options of dumped weights: with 262 characters, or with only `lstm` and "
-        "`char_cnn`",
+        "default is `true` in the options of dumped weights: with 262 characters, or with only `lstm`, "
+        "`char_cnn` and `unicode_form`",
     )
     n_tokens_vocab: _Words | None = parameter(
         None,

@@ -61,7 +61,8 @@ def read_options(
     """Read an options file, which may have other keys too; these are logged as a warning.
 
     Dumped weights have both directions unless their options say otherwise. Therefore ``bidirectional``
-    defaults to true in every file with 262 characters, or with no keys but ``lstm`` and ``char_cnn``.
+    defaults to true in every file with 262 characters, or with no keys but ``lstm``, ``char_cnn`` and
+    ``unicode_form``.
 
     Args:
         path: the file, or its name for errors if `data` is given.
@@ -77,7 +78,7 @@ def read_options(
     keys = values if isinstance(values, dict) else {}
     cnn = keys.get("char_cnn")
     has_262 = isinstance(cnn, dict) and cnn.get("n_characters") == 262
-    if keys and (for_inference or has_262 or keys.keys() <= {"lstm", "char_cnn"}):
+    if keys and (for_inference or has_262 or keys.keys() <= {"lstm", "char_cnn", "unicode_form"}):
         values = {"bidirectional": True} | keys
     if "lstm" not in keys and "train_prefix" in keys:
         raise OptionsError(f"{path}: has the arguments of a command; give the file as `config`")

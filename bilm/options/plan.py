@@ -31,7 +31,7 @@ class Plan:
         workers: number of processes.
         xla: true if XLA compiles the LSTM, which affects the last bits of the results.
         freeze: part of the model that is not trained, or None.
-        n_steps: number of steps; 0 in a stored plan whose learning rate does not depend on it.
+        n_steps: number of steps; 0 in a stored plan of an earlier version that left it out.
         steps_per_epoch: number of steps in one epoch; 0 in a stored plan.
     """
 
@@ -67,17 +67,17 @@ class Plan:
             options, _ = Options.parse(values)
         except OptionsError as error:
             stored.problems.append(f"{stored.path('options')}: {error}")
-        n_steps = values.get("n_steps", 0)
+        n_steps = stored.take("n_steps", json_objects.Count, values.get("n_steps", 0))
         return stored.read_as(cls, options=options, n_steps=n_steps, steps_per_epoch=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object to store: the number of steps and epochs only if the learning rate needs it."""
+        """Return the object to store; the options have the number of steps if the learning rate needs it."""
         options = self.options.to_json()
         del options["n_epochs"]
         if self.options.learning_rate_decay in _ENDS_AT:
             options["n_steps"] = self.n_steps
         values = {**vars(self), "options": options}
-        del values["n_steps"], values["steps_per_epoch"]
+        del values["steps_per_epoch"]
         return values
 
     def require_same(self, begun: "Plan", source: object) -> None:
@@ -101,7 +101,7 @@ class Plan:
         """
         values = self.to_json()
         options = values.pop("options")
-        del values["log_every"], values["threads"]
+        del values["log_every"], values["threads"], values["n_steps"]
         values |= {"train_prefix": "given", "heldout_prefix": self.heldout_prefix and "given"}
         shown = {_SHOWN_AS.get(name, f"`{name}`"): value for name, value in values.items()}
         return shown | {_SHOWN_AS.get(name, name): value for name, value in options.items()}

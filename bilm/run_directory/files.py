@@ -110,8 +110,8 @@ def is_run(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Create and lock a run directory; an empty directory is removed at the end.
+def writing(path: Path) -> Iterator[atomic.FileLock]:
+    """Create and lock a run directory, and yield the lock; an empty directory is removed at the end.
 
     Raises:
         CheckpointError: another process writes there, or the directory cannot be written.
@@ -132,7 +132,7 @@ def writing(path: Path) -> Iterator[None]:
         if not lock.is_supported:
             remedy = "make sure that no other process trains in it"
             _LOG.warning("%s: this file system has no locks; %s", path, remedy)
-        yield
+        yield lock
 
 
 def _remove_if_empty(path: Path) -> None:
@@ -193,7 +193,8 @@ def vocabulary_files(vocabulary: Vocabulary) -> dict[str, bytes]:
     """Return the content of the vocabulary files of a run, by file name."""
     text = "".join(f"{word}\n" for word in vocabulary.words).encode()
     digest = f"{_sha256(text)}  {run_files.VOCABULARY_FILE}\n".encode()
-    return {run_files.VOCABULARY_FILE: text, run_files.DIGEST_FILE: digest}
+    # The digest first: a vocabulary without one is a user's, see `require_replaceable`.
+    return {run_files.DIGEST_FILE: digest, run_files.VOCABULARY_FILE: text}
 
 
 def verify_vocabulary(path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from bilm.data.lm_datasets import BidirectionalLMDataset, LMDataset
 from bilm.errors import ArgumentError, OptionsError, checked
 from bilm.io import PathLike
+from bilm.io.json_objects import plain
 from bilm.options import Options, parameters, recipes
+from bilm.options.hyper_parameters import dotted
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs import test as testing
 from bilm.runs import train as training
@@ -86,7 +88,7 @@ def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch
         BilmError: as `bilm.test`; or the options describe another network than the checkpoint's.
     """
     source, changes = _checkpoint(ckpt_file, options)
-    if differ := sorted(changes.keys() & {*FIXED}):
+    if differ := sorted({key.partition(".")[0] for key in changes} & {*FIXED}):
         raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
     arguments = _text(data, "test_prefix", True, options) | source
     reporter = ProgressReporter()
@@ -146,6 +148,6 @@ def _checkpoint(file: PathLike, options: Mapping[str, Any]) -> tuple[dict[str, A
     """Return the arguments that name a checkpoint, and the options that differ from its run's."""
     path = Path(file)
     save_dir, checkpoint = (path, None) if path.is_dir() else (path.parent, path.name)
-    known = RunDirectory.open(save_dir).options.to_json()
-    changes = {key: value for key, value in options.items() if known.get(key) != value}
+    known = dict(dotted(RunDirectory.open(save_dir).options.to_json()))
+    changes = {key: value for key, value in dotted(plain(options)) if known.get(key) != value}
     return {"save_dir": save_dir, "checkpoint": checkpoint}, changes

@@ -69,13 +69,14 @@ def estimate(
     reporter.say(f"timing: {_TIMED_STEPS + 1} steps, the first of which compiles the model")
     first, *others = times(trainer)
     step_seconds = statistics.median(others)
-    n_tokens = trainer.options.batch_size * trainer.options.unroll_steps * trainer.n_parts
+    options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
+    n_tokens = options.batch_size * options.unroll_steps * options.accumulate * n_replicas
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_bfloat16 = None
-    is_float32, is_alone = trainer.options.precision is Precision.FLOAT32, trainer.n_replicas == 1
+    is_float32, is_alone = options.precision is Precision.FLOAT32, n_replicas == 1
     if is_float32 and is_alone and not has_gpu and multiplies_bfloat16():
-        options = dataclasses.replace(trainer.options, precision=Precision.BFLOAT16)
+        options = dataclasses.replace(options, precision=Precision.BFLOAT16)
         model = LanguageModel(options, options.precision)
         twin = Trainer(model, trainer.seed, freeze=plan.freeze, jit=trainer.jit)
         in_bfloat16 = statistics.median(times(twin)[1:])

@@ -85,7 +85,7 @@ sentence vectors that depend on the sentence.
 | LSTM layers | {lstm.n_layers}, of {lstm.dim:,} units |
 | vectors | {lstm.projection_dim:,} numbers in each direction |
 | recipe | {"not recorded" if options.recipe is None else options.recipe.value} |
-| training | {_amount(metrics, stored.step)} |
+| training | {_amount(stored)} |
 | heldout perplexity | {measured} |
 | written by | bilm {__version__} |
 
@@ -142,13 +142,14 @@ def _unknown(stored: StoredModel) -> str:
     return f"; {n_oov / n_words:.2%} of the training text are others" if n_words else ""
 
 
-def _amount(metrics: Metrics, step: int | None) -> str:
+def _amount(stored: StoredModel) -> str:
     """Return the steps up to the weights, and the tokens and passes of the last command."""
-    if step is None:
+    if not isinstance(stored, RunModel):
         return "steps not recorded"
-    last = next((record for record in reversed(metrics.train) if record.step <= step), None)
-    amount = f"; in the last command {last.tokens:,} tokens, {last.epoch:.2f} passes" if last else ""
-    return f"{step:,} steps{amount}"
+    options = stored.recorded.section("settings").section("options")
+    n, n_of_epoch = stored.recorded.take("n_tokens", int, 0), options.take("n_train_tokens", int, 0)
+    amount = f"; in the last command {n:,} tokens, {n / n_of_epoch:.2f} passes" if n and n_of_epoch else ""
+    return f"{stored.step:,} steps{amount}"
 
 
 def _training(stored: StoredModel) -> str:

@@ -15,7 +15,7 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import FIXED, Request, TrainingArguments
 from bilm.vocabulary.vocabulary import load_vocabulary
-from bilm.weights.distribution import StoredModel
+from bilm.weights.distribution import StoredModel, require_size
 
 
 @runtime_checkable
@@ -214,6 +214,8 @@ def restart(
         old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
     try:
         source.check_vocabulary(old)  # before the text is read, which may take an hour
+        if remap_vocab:
+            require_size(old, n_predicted, source.source)
     except VocabularyError as error:
         hint = "`remap_vocab` carries the model over to another"
         raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
@@ -234,13 +236,14 @@ def _changed_options(source: StoredModel, request: Request) -> Options:
     Raises:
         OptionsError: a value would change the network.
     """
-    fixed, n_words = FIXED, source.n_predicted
-    if source.step is None:  # dumped weights may have no softmax
+    fixed, n_words, stored = FIXED, source.n_predicted, source.options
+    if source.step is None:  # dumped weights may have no softmax, or that of the word embedding
         fixed, n_words = FIXED[:-1], None
+        stored = stored if source.n_predicted is None else source.predicting_options()
     if request.in_place:
         fixed += ("unicode_form",)
     # The recorded number of tokens is for the text that the run began with; the new text is counted.
-    before = dataclasses.replace(source.options, n_tokens_vocab=n_words, n_train_tokens=None)
+    before = dataclasses.replace(stored, n_tokens_vocab=n_words, n_train_tokens=None)
     after = before.with_values(request.settings.values)
     old, new = ({key: options.to_json().get(key) for key in fixed} for options in (before, after))
     if changed := json_objects.changes(old, new):

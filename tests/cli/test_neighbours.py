@@ -57,6 +57,7 @@ def test_wrong_values_are_refused(corpus, tmp_path):
     assert alone == f"{corpus}: no other occurrence of 'cow'" and not (tmp_path / "new.png").exists()
     assert "layer 3" in refuse(*asked, "--layer", 3)
     assert "reads characters and needs no vocabulary" in refuse(*asked, "--vocab-file", corpus)
+    assert "--overwrite needs --plot" in refuse(*asked, "--overwrite", status=2)
     assert "exists; --overwrite" in refuse(*asked, "--plot", tmp_path / "near.png")
     assert "must end in .html, .png" in refuse(*asked, "--plot", tmp_path / "near.docx")
     message = refuse(*asked, "--overwrite", "--plot", corpus)

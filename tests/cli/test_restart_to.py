@@ -139,6 +139,11 @@ def test_restart_refuses_other_words(trained, new_vocabulary, tmp_path):
     old = ("--old-vocab-file", new_vocabulary)
     message = refuse(*start, "--remap-vocab", "--save-to", tmp_path / "to", *old)
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
+    char, weights = GOLDEN / "char" / "final", tmp_path / "w.hdf5"
+    run("dump-weights", "--save-dir", char, "--outfile", weights, "--with-softmax")
+    from_dump = ("restart", "--train-prefix", TRAIN, "--model", weights, "--vocab-file", VOCAB, *old)
+    message = refuse(*from_dump, "--remap-vocab", "--save-to", tmp_path / "to")
+    assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
 
 
 def test_restart_replaces_only_with_overwrite(trained, run_copy):

@@ -69,11 +69,14 @@ def score(variant, path, *flags):
 
 
 @pytest.mark.slow
-def test_dump_of_tied_rows_scores_as_its_run(tmp_path):
+def test_dump_of_tied_rows_scores_and_trains_as_its_run(tmp_path):
     folder, weights = GOLDEN / "word-shared", tmp_path / "w.hdf5"
     run("dump-weights", "--save-dir", folder / "final", "--outfile", weights, "--with-softmax")
     flags = ("score", folder / "heldout.txt", "--vocab-file", folder / "vocab.txt", "--model")
     assert printed(*flags, weights) == printed(*flags, folder / "final")
+    text = ("--train-prefix", folder / "heldout.txt", "--vocab-file", folder / "vocab.txt", "--batch-size", 2)
+    run("restart", "--model", weights, *text, "--save-to", tmp_path / "to", "--max-steps", 1, "--no-xla")
+    assert json.loads((tmp_path / "to" / "options.json").read_text())["share_embedding_softmax"]
 
 
 def test_other_words_than_those_of_the_model_are_refused(trained, tmp_path):

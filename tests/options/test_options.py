@@ -295,7 +295,8 @@ def test_toml_round_trip(values):
 def test_dump_options_are_bidirectional(tmp_path):
     of_run = small_options(bidirectional=None)
     of_dump = small_options(bidirectional=None, char_cnn={"n_characters": 262})
-    for values, bidirectional in ((of_run, False), (of_dump, True), ({"lstm": of_run["lstm"]}, True)):
+    of_words = {"lstm": of_run["lstm"], "unicode_form": "NFC"}
+    for values, bidirectional in ((of_run, False), (of_dump, True), (of_words, True)):
         assert load_options(write_json(tmp_path / "any.json", values)).bidirectional is bidirectional
     for bidirectional in (True, False):
         options = Options.from_json(small_options(bidirectional=bidirectional))

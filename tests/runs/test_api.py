@@ -435,6 +435,7 @@ def test_bilm_tf_test_gives_its_perplexity(capsys):
         "test_perplexity_by_batch_size"
     ].items()
     options, checkpoint = load_options_latest_checkpoint(CHAR / "final")
+    options["lstm"] = {key: options["lstm"][key] for key in ("dim", "projection_dim")}  # others by default
     data = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50), test=True)
     perplexity = training.test(options, checkpoint, data, batch_size=int(batch_size))
     np.testing.assert_allclose(perplexity, expected, rtol=2e-6)

@@ -73,11 +73,20 @@ def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
     assert dtypes == {precision}
 
 
+def failing():
+    """A reporter at which the first step fails."""
+    reporter = bilm.Reporter()
+    reporter.step = [].pop
+    return reporter
+
+
 @pytest.mark.slow
 def test_restart_from_a_named_step_resumes(tmp_path):
     train(tmp_path / "run")
     call = {"train_prefix": TRAIN, "model": tmp_path / "run", "checkpoint": 2, "max_steps": 3, "resume": True}
     assert bilm.restart(**call, should_stop=lambda: True).step == 3
+    with pytest.raises(TypeError):  # killed before it saves
+        bilm.restart(**call, reporter=failing())
     assert (result := bilm.restart(**call)).outcome == "finished" and result.step == 5
 
 
@@ -93,10 +102,8 @@ def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     }
     assert bilm.restart(**call).step == 3
     assert bilm.restart(**call).saved is None
-    reporter = bilm.Reporter()
-    reporter.step = [].pop  # fails
     with pytest.raises(TypeError):
-        bilm.restart(**call | {"resume": False}, reporter=reporter)
+        bilm.restart(**call | {"resume": False}, reporter=failing())
     assert bilm.restart(**call).step == 4
     records = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(record)["step"] for record in records] == [2, 3, 4]

@@ -103,6 +103,7 @@ def test_card_of_unscored_step_says_so(place, tmp_path):
     run("dump-weights", "--save-dir", place / "run", *flags, "--overwrite")
     assert head_and_body(tmp_path / "model") == (head, body)
     assert rows(body)["parameters"].endswith(", with the softmax")
+    assert rows(body)["training"] == "3 steps; in the last command 6 tokens, 0.00 passes"
 
 
 def test_card_of_earlier_step_has_its_own_numbers(place, tmp_path):

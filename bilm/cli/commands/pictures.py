@@ -85,6 +85,8 @@ def neighbours(
     if plot is not None:
         outputs.check_output(plot, overwrite, [corpus, vocab_file, *model.inputs])
         pictures.picture_format(plot)
+    elif overwrite:
+        raise click.UsageError("--overwrite needs --plot")
     process.import_tensorflow()
     from bilm.analysis.neighbours import find_neighbours, neighbours_picture
     from bilm.embedding.embedder import ElmoEmbedder

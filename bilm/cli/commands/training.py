@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -236,7 +237,8 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
                 click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, None if stop is None else stop.reason):
                 printer.write(line)
-            is_free = not (arguments["threads"] or arguments["resume"] or arguments["ray"])
+            is_alone = not (arguments["ray"] or os.environ.get("TF_CONFIG"))
+            is_free = is_alone and not (arguments["threads"] or arguments["resume"])
             if result.estimate is not None and is_free:
                 printer.write(_fastest_threads(train.__name__, arguments, result.estimate))
         if result.outcome == "stopped":
