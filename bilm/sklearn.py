@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 @lru_cache(maxsize=2)
-def _read(model: str, changed_ns: int) -> ElmoEmbedder:  # noqa: ARG001
+def _read(model: str, changed_ns: tuple[int, ...]) -> ElmoEmbedder:  # noqa: ARG001
     """Read a model once for all clones of a vectorizer, and anew when its file or folder has changed."""
     return ElmoEmbedder.from_model(model)
 
@@ -106,8 +106,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         require_kind("model", self.model, str | os.PathLike)
         path = os.path.abspath(self.model)
         with os_errors_as(WeightsError, path):
-            files = [path, *(os.scandir(path) if os.path.isdir(path) else ())]
-            changed_ns = max(os.stat(file).st_mtime_ns for file in files)
+            files = [path, *(filter(os.path.exists, os.scandir(path)) if os.path.isdir(path) else ())]
+            changed_ns = tuple(sorted(os.stat(file).st_mtime_ns for file in files))
         return _read(path, changed_ns)
 
     @property

@@ -1,5 +1,6 @@
 """Embedding of chunks of sentences, packed into rows, on one or more devices."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class EmbedderSettings:
         if self.stateful and self.batch_tokens is not None:
             raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
 
-    @property
+    @cached_property
     def devices(self) -> list[int | None]:
         """Devices, see `bilm.backend.keras_backend.on_device`."""
         device = self.cuda_device
@@ -273,6 +274,10 @@ class ChunkEmbedder:
         """Restore the embedder from `__getstate__`."""
         ChunkEmbedder.__init__(self, saved["_copies"], saved["_max_rows"])
         vars(self).update(saved)
+
+    def __copy__(self) -> Self:
+        """Return a copy with models and states of its own."""
+        return copy.deepcopy(self)
 
     @property
     def fingerprint(self) -> str:

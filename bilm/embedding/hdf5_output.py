@@ -369,7 +369,8 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
             own = own if isinstance(own, dict) else {}
             if own != settings:
                 different = ", ".join(json_objects.changes(own, settings))
-                raise DataError(f"{path}: was written with other settings: {different}")
+                remedy = "overwrite=True starts again"
+                raise DataError(f"{path}: was written with other settings: {different}; {remedy}")
             end, digest = int(_read_attribute(file, _LINES, "iu")), _read_attribute(file, _TEXT, "S").decode()
             start = 0 if path == outfile else int(path.stem.removeprefix("part-"))
             if not parts or end > parts[-1].end:  # a part that the output has was about to be removed

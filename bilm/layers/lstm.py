@@ -47,7 +47,7 @@ class ProjectedLSTM(NetworkLayer):
         state: LSTMState | None = None,
         lengths: Tensor | None = None,
         begins: Tensor | None = None,
-        training: bool | None = None,
+        for_gradient: bool = False,
     ) -> tuple[Tensor, LSTMState]:
         """Run over a window, or over whole sentences.
 
@@ -56,7 +56,8 @@ class ProjectedLSTM(NetworkLayer):
             state: state before the window; None for zeros.
             lengths: int32 (batch,), the length of each row in steps; None if all rows are full.
             begins: bool (steps, batch), True at steps that start from a zero state; None if no step does.
-            training: keep the values that the gradient needs; without them the gradient is slower.
+            for_gradient: keep the values that the gradient needs; without them the gradient is slower. Not
+                Keras's `training`, which would hold for all layers that are called after this one.
 
         Returns:
             Outputs (steps, batch, projection_dim), zero after the end of a row, and the state of each row
@@ -69,4 +70,4 @@ class ProjectedLSTM(NetworkLayer):
             ops.cast(self.bias, self.variable_dtype),
             None if self.projection is None else ops.cast(self.projection, self.product_dtype),
         )
-        return backend.run_lstm(inputs, state, weights, self.clips, lengths, begins, training)
+        return backend.run_lstm(inputs, state, weights, self.clips, lengths, begins, for_gradient)

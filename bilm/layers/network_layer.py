@@ -24,4 +24,5 @@ class NetworkLayer(keras.layers.Layer):
         """Create a weight from the array of its name or, without one, with the initializer."""
         if name in getattr(self, "_initial", ()):
             initializer = keras.initializers.Constant(self._initial.pop(name))
-        return super().add_weight(name=name, initializer=initializer, **kwargs)
+        # The network casts by itself; the policy of a model around it would change what is read.
+        return super().add_weight(name=name, initializer=initializer, autocast=False, **kwargs)

@@ -6,7 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bilm.backend.keras_backend import Tensor, backend, keras, require_ready, require_tensorflow
+from bilm.backend.keras_backend import (
+    Tensor,
+    backend,
+    infers_shapes,
+    keras,
+    require_ready,
+    require_tensorflow,
+)
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
@@ -104,7 +111,8 @@ class BidirectionalLanguageModel(InferenceModel):
     """A pretrained biLM that maps ids to vectors, like bilm-tf's class of this name.
 
     By default no state is carried from sentence to sentence, so that a vector depends on its own
-    sentence alone. The model can be called eagerly and inside a ``tf.function``.
+    sentence alone. The model can be called eagerly and inside a ``tf.function``, which may return
+    ``dict(model(ids))``.
 
     Args:
         options_file: ``options.json`` of the weights, with 261 or 262 characters.
@@ -196,7 +204,9 @@ class BidirectionalLanguageModel(InferenceModel):
                 f"{n_rows} rows, but the state of only {self.max_batch_size} is carried; "
                 "give a smaller batch or a larger max_batch_size"
             )
-        return BilmOutput(**self._run(ids), _mixes=self._mixes)
+        # What infers shapes assigns no states, so its graph must not be the one that is kept.
+        run = self._compute if infers_shapes() else self._run
+        return BilmOutput(**run(ids), _mixes=self._mixes)
 
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
         mask = inference.token_mask(ids)

@@ -137,7 +137,7 @@ class Encoder(NetworkLayer):
         outputs, after = [], []
         for i, (layer, state) in enumerate(zip(self.stacks[direction], states, strict=True)):
             inputs = self.drop(inputs, direction, i + 1, dropout_seed)
-            output, state = layer(inputs, state, lengths, begins, training=dropout_seed is not None)
+            output, state = layer(inputs, state, lengths, begins, for_gradient=dropout_seed is not None)
             if i > 0 and self.options.lstm.use_skip_connections:
                 output = output + inputs  # after dropout, as the layer saw them
             outputs.append(output)

@@ -83,6 +83,7 @@ class LanguageModel(keras.Model):
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(**{"name": "language_model", "dtype": "float32", **kwargs})
+        self.supports_jit = False  # XLA cannot compile the gradient of a loop over steps
         self.options = options if isinstance(options, Options) else Options.from_json(options)
         if self.options.n_tokens_vocab is None:
             raise OptionsError("n_tokens_vocab: missing; a language model needs the size of its vocabulary")

@@ -297,6 +297,9 @@ def _results(
     absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths}
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
+        # As commands choose: TensorFlow, no more memory of a GPU than needed, and float32 that is float32.
+        variables = {"KERAS_BACKEND": "tensorflow", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+        variables |= {"NVIDIA_TF32_OVERRIDE": "0"} | ({} if workers.gpus else {"CUDA_VISIBLE_DEVICES": "-1"})
         settings |= {"column": parquet.SENTENCE, "n_threads": workers.cpus, "xla": backend_settings.xla_is_on}
         yield _read_pieces(files, workers).map_batches(
             worker,
@@ -307,6 +310,7 @@ def _results(
             compute=ray.data.ActorPoolStrategy(size=workers.n),
             num_cpus=workers.reserved_cpus,
             num_gpus=workers.gpus,
+            runtime_env={"env_vars": variables},
         )
 
 

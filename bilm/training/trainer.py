@@ -192,10 +192,9 @@ class Trainer:
             update.scaled(update.total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
             for several in zip(*(gradients for _, gradients in results), strict=True)
         ]
-        rows = update.touched_rows(self.optimizer, gradients) if options.weight_decay else []
         variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
         loss_scale = None if self.loss_scale is None else scale
-        norm = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
+        norm, rows = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:
             update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))

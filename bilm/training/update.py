@@ -43,6 +43,10 @@ def deduplicate(gradient: Gradient) -> Gradient:
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
+Rows: TypeAlias = "tf.Tensor | None"
+"""Integers (n,), distinct rows of a variable; None for all rows."""
+
+
 def update(
     optimizer: TrainingOptimizer,
     gradients: Sequence[Gradient],
@@ -50,7 +54,7 @@ def update(
     learning_rate: tf.Tensor,
     clip_norm: float,
     loss_scale: tf.Tensor | None = None,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, list[Rows]]:
     """Average the gradients over the replicas, clip them by their global norm, and apply them.
 
     Call it in a replica context, as in `tf.distribute.Strategy.run`, after ``optimizer.build(variables)``.
@@ -65,7 +69,8 @@ def update(
             finite count as zeros.
 
     Returns:
-        Global norm before clipping, with duplicate rows of sparse gradients summed.
+        Global norm before clipping, with duplicate rows of sparse gradients summed; and the rows of each
+        variable that changed, on any replica: all if the gradient is dense or the optimizer not row-sparse.
     """
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.strategy.num_replicas_in_sync
@@ -96,7 +101,7 @@ def update(
         optimizer.iterations.assign_add(1)
 
     replica.merge_call(apply, args=(clipped, learning_rate))
-    return norm
+    return norm, [getattr(gradient, "indices", None) for gradient in clipped]
 
 
 def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
@@ -119,38 +124,12 @@ def total(gradients: Sequence[Gradient]) -> Gradient:
     return tf.IndexedSlices(values, indices, gradients[0].dense_shape)
 
 
-Rows: TypeAlias = "tf.Tensor | None"
-"""Integers (n,), distinct rows of a variable; None for all rows."""
-
-
-def touched_rows(optimizer: TrainingOptimizer, gradients: Sequence[Gradient]) -> list[Rows]:
-    """Return the rows of each variable that an update will change.
-
-    All rows change if the gradient is dense or the optimizer is not row-sparse. Call it in a replica context.
-
-    Args:
-        optimizer: result of `make_optimizer`.
-        gradients: gradients of this replica, one for each variable.
-    """
-    if not optimizer.is_row_sparse:
-        return [None] * len(gradients)
-    replica = tf.distribute.get_replica_context()
-    n_replicas = replica.strategy.num_replicas_in_sync
-    touched: list[Rows] = []
-    for gradient in gradients:
-        rows = gradient.indices if isinstance(gradient, tf.IndexedSlices) else None
-        if rows is not None and n_replicas > 1:
-            rows = replica.all_gather(rows, axis=0)
-        touched.append(rows if rows is None else tf.unique(rows).y)
-    return touched
-
-
 def decay_weights(variables: Variables, rows: Sequence[Rows], factor: float | tf.Tensor) -> None:
     """Multiply weights other than biases and characters by ``1 - factor``. Call it in a replica context.
 
     Args:
         variables: trained variables by bilm's names.
-        rows: rows of each variable that the update changed, see `touched_rows`.
+        rows: rows of each variable that the update changed, see `update`.
         factor: float32 scalar, learning rate times weight decay, the same on all replicas.
     """
 

@@ -238,11 +238,14 @@ def test_configuration_alone_warns_until_loaded(files, tmp_path, monkeypatch, ca
         again.set_weights(model.get_weights())
         np.testing.assert_array_equal(again(ids), expected[i])
     assert not caplog.records
-    monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())
-    again = keras.models.model_from_json(models[0].to_json())
-    assert np.any(again.predict(ids, verbose=0) != expected[0]) and np.any(again(ids))
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("bilm")]
-    assert len(told) == 1 and "the weights of its biLM are random until they are loaded" in told[0]
+    for dtype in ("float32", "mixed_bfloat16"):
+        config = functional(Elmo(*files, dtype=dtype)).to_json()
+        monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())
+        caplog.clear()
+        again = keras.models.model_from_json(config)
+        assert np.any(again.predict(ids, verbose=0) != expected[0]) and np.any(again(ids))
+        told = [record.getMessage() for record in caplog.records if record.name.startswith("bilm")]
+        assert len(told) == 1 and "the weights of its biLM are random until they are loaded" in told[0]
 
 
 def test_elmo_gives_representations_with_dropout():

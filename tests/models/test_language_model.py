@@ -49,6 +49,18 @@ def batch(tmp_path):
     return read
 
 
+def test_later_layers_keep_the_training_flag():
+    class Dropped(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.model, self.dropout = LanguageModel(ONE_LAYER), keras.layers.Dropout(0.5)
+
+        def call(self, inputs, training=None):
+            return self.dropout(self.model(inputs)["forward"])
+
+    assert np.any(Dropped()({"token_ids": np.array([[0, 5, 7]])}, training=True) == 0)
+
+
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_language_model_is_keras_model(options, tmp_path):
     model = LanguageModel(options)

@@ -13,7 +13,7 @@ from bilm.options import PRESETS, Decay, Optimizer, Options
 from bilm.training import optimizers
 from bilm.training.meter import LossScale, perplexity
 from bilm.training.optimizers import Adagrad, Muon
-from bilm.training.update import decay_weights, deduplicate, learning_rate, touched_rows, update
+from bilm.training.update import decay_weights, deduplicate, learning_rate, update
 from tests.helpers import small_options
 
 RATE = 0.01
@@ -213,7 +213,7 @@ def test_update_clips_by_the_norm_after_summing_duplicates(clip_norm):
     optimizer = Adagrad(1.0)
     optimizer.build([table, weight])
     slices = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 1]), tf.constant([4, 1]))
-    norm = update(optimizer, [slices, tf.constant([4.0])], [table, weight], tf.constant(1.0), clip_norm)
+    norm, _ = update(optimizer, [slices, tf.constant([4.0])], [table, weight], tf.constant(1.0), clip_norm)
     assert float(norm) == pytest.approx(5.0)
     gradient = 4.0 * min(1.0, clip_norm / 5.0)
     assert weight.numpy()[0] == pytest.approx(-gradient / np.sqrt(1 + gradient**2))
@@ -241,9 +241,11 @@ def test_decay_shrinks_updated_weights():
     ],
     ids=["adagrad", "sgd", "rmsprop"],
 )
-def test_touched_rows_are_distinct(optimizer, leaves_rows):
+def test_rows_that_changed_are_distinct(optimizer, leaves_rows):
     sparse = tf.IndexedSlices(tf.ones([4, 2]), tf.constant([5, 2, 5, 0]), tf.constant([9, 2]))
-    rows, everything = touched_rows(optimizer, [sparse, tf.ones([9, 2])])
+    variables = [keras.Variable(np.ones([9, 2], np.float32)) for _ in range(2)]
+    optimizer.build(variables)
+    _, (rows, everything) = update(optimizer, [sparse, tf.ones([9, 2])], variables, tf.constant(0.1), 1.0)
     assert everything is None
     assert (sorted(rows.numpy()) == [0, 2, 5]) if leaves_rows else rows is None
 

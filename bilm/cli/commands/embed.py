@@ -217,6 +217,8 @@ def embed(
         raise
     finally:
         progress.end()
+    if sentences_of is read:  # a pipe, read once
+        read.warn()
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
@@ -230,8 +232,6 @@ def embed(
     blank = f", {report.n_blank:,} of them blank" if report.n_blank else ""
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
-    if n_tokens is None:
-        read.warn()
     unknown = f", {read.share}" if read.share else ""
     echo(
         f"{report.n_lines:,} {unit}{blank}{kept} -> {out}: ({shape}) {dtype}; "

@@ -136,8 +136,10 @@ def score(
         numbered, others = itertools.tee((number, words) for number, words in pairs if words)
         scores = zip((number for number, _ in numbered), scorer(words for _, words in others), strict=True)
     else:
-        from bilm.ray.jobs import score
+        from bilm.ray.jobs import score, text_files
 
+        if (n_files := len(text_files([sentences]))) > 1:
+            raise DataError(f"{sentences}: is {n_files} files, whose lines have the same numbers; give one")
         scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
     names, records_of = (_OF_TOKEN, _token_records) if tokens else (_OF_SENTENCE, _sentence_records)
     if form == "tsv":
@@ -245,12 +247,13 @@ def predict(
         click.echo(f"{candidates}: {n_unknown:,} of {len(choices):,} words {problem}", err=True)
     text = ModelText(stored, raw, predictor.vocabulary)
     wanted = None if gap is None else text.word(gap)
+    absent = {text.word(word): word for word in chosen or ()}
     counted = text(lines, wanted, lambda word: patterns and is_pattern(word))
     read, again = itertools.tee(map(str.split, counted))
     predictions = predictor.predict(
-        read, n_best, context, wanted, patterns=patterns, words=chosen, candidates=choices
+        read, n_best, context, wanted, patterns=patterns, words=chosen and [*absent], candidates=choices
     )
-    n_predicted, absent = 0, {text.word(word): word for word in chosen or ()}
+    n_predicted = 0
     n_attached, attached = 0, ""  # gaps inside other words, and where the first is
     if form == "tsv":
         click.echo("line\tposition\tword\tpredictions")
