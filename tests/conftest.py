@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, settings
 from bilm.options import PRESETS
 from tests import helpers
 
+# What a shell or a CI may have set.
+for _name in "BILM_TRACEBACK COLUMNS FORCE_COLOR TF_CONFIG TF_ENABLE_ONEDNN_OPTS TTY_COMPATIBLE".split():
+    os.environ.pop(_name, None)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports TensorFlow
 # Tracing makes many objects that are no garbage: looking for some less often spares a tenth of the time.
 gc.set_threshold(100_000, 20, 20)
@@ -31,12 +34,23 @@ def _products_are_float32() -> None:
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-@pytest.fixture(autouse=True)
-def _draws_are_the_same_in_each_run() -> None:
+def _seed() -> None:
     """Keras takes seeds that nobody gave from Python's generator; dropout on PyTorch draws from its own."""
     random.seed(1)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: Any) -> None:
+    """What tests share draws the same whatever ran before it."""
+    if fixturedef.scope != "function":
+        _seed()
+
+
+@pytest.fixture(autouse=True)
+def _draws_are_the_same_in_each_run() -> None:
+    _seed()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -91,11 +105,13 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties have no time limit; quick tests have fewer examples, and XLA optimises less."""
+    """Properties have no time limit and the same examples in each run; quick tests have fewer."""
     is_quick = config.getoption("markexpr") == "not slow"
     n_examples = 25 if is_quick else 100
     slow = [HealthCheck.too_slow]
-    settings.register_profile("bilm", max_examples=n_examples, deadline=None, suppress_health_check=slow)
+    others: Any = {"deadline": None, "suppress_health_check": slow}
+    others["derandomize"] = "NEW_EXAMPLES" not in os.environ
+    settings.register_profile("bilm", max_examples=n_examples, **others)
     settings.load_profile("bilm")
     if is_quick:
         os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")

@@ -327,9 +327,13 @@ class RunDirectory:
         own = [other for other in self.index.steps() if first < other < step]
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
-    def discard_unsaved(self) -> None:
-        """Remove a run without checkpoints, except for the text of a diverged step."""
-        if not self.index.exists():
+    def discard_unsaved(self, lock: atomic.FileLock | None = None) -> None:
+        """Remove a run without checkpoints, except for the text of a diverged step.
+
+        Args:
+            lock: lock of the directory; without it in its place, another run may be there.
+        """
+        if not self.index.exists() and (lock is None or lock.is_in_place):
             with contextlib.suppress(OSError):
                 files.remove_run(self.path)
 

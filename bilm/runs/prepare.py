@@ -123,7 +123,7 @@ def run(
             if kept is None:
                 inputs += [Path(shard) for part in (text, heldout) if part for shard in part.counts.shards]
                 run.create(run.path, run.options, vocabulary, request.overwrite, inputs, steps)
-                held.callback(lambda: lock.is_in_place and run.discard_unsaved())
+                held.callback(run.discard_unsaved, lock)
             else:
                 run.take_over(vocabulary, steps)
             log = held.enter_context(contextlib.closing(RunLog(run.path, state.log_bytes, state.step)))

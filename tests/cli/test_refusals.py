@@ -100,8 +100,10 @@ def test_pipe_in_a_run_is_refused(run_copy, smallest_file, name, kind):
     commands = [("info", run_copy), restart, train_command(run_copy, smallest_file(), "--resume")]
     for command in [*commands, *([("plot", run_copy)] if name == "metrics.jsonl" else [])]:
         signal.alarm(60)  # ends the process if it waits
-        message = refuse(*command)
-        signal.alarm(0)
+        try:
+            message = refuse(*command)
+        finally:
+            signal.alarm(0)
         assert message == f"{file}: is a device, a pipe or a socket, expected a file"
 
 

@@ -21,7 +21,7 @@ from bilm.data.corpus import count_corpus, read_sentences
 from bilm.errors import DataError
 from bilm.io import lines as text_module
 from bilm.io import shards as shards_module
-from bilm.io.lines import read_lines, read_stream_lines, text_blocks
+from bilm.io.lines import lines_of, read_lines, read_stream_lines, text_blocks
 from bilm.io.shards import input_files, same_shards
 from bilm.vocabulary.vocabulary import Vocabulary
 from tests.corpora import WORDS, pipe, write
@@ -90,6 +90,14 @@ def test_damaged_compression_names_the_file(tmp_path, compress, first):
     for name, data in damaged.items():
         with pytest.raises(DataError, match=f"{name}: the compressed file is truncated or corrupt"):
             list(read_lines(write(tmp_path / name, (compress(first) if first else b"") + data)))
+
+
+def test_damaged_open_file_is_told(tmp_path):
+    for library in (gzip, lzma):
+        data = library.compress(b"a b\n")
+        path = write(tmp_path / "text", data[:10] + b"\xff" + data[11:])
+        with library.open(path) as file, pytest.raises(DataError, match="the compressed file is truncated"):
+            list(lines_of(file))
 
 
 @pytest.mark.parametrize("ending", ["gz", "xz", "bz2", "zst"])

@@ -32,11 +32,12 @@ def refused(check, path, *arguments):
 # --- kinds ----------------------------------------------------------------------------------------------
 
 
-def test_other_kinds_are_refused(tmp_path):
+def test_other_kinds_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "socket"))
+        server.bind("socket")
         for path, kind in [
             (tmp_path, "a directory"),
             (tmp_path / "link", "a directory"),
@@ -137,7 +138,11 @@ def test_overwrite_replaces(saved, tmp_path):
         check(path, True)
 
 
-def test_overwritten_file_keeps_its_mode(tmp_path):
+def test_replaced_outputs_keep_their_mode(tmp_path):
+    (tmp_path / "private").mkdir(0o700)
+    with atomic.writing(tmp_path / "private", kind=DIRECTORY):
+        pass
+    assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700
     (tmp_path / "secret").touch(0o600)
     atomic.write(tmp_path / "secret", b"new")
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600

@@ -180,7 +180,7 @@ def kill_workers(run_dir, killed):
 def test_killed_workers_change_no_number(cluster, text, tmp_path):
     on_ray, by_hand = tmp_path / "ray", tmp_path / "hand"
     flags = ("--seed", 3, "--save-every", 10, "--heldout-prefix", HELDOUT, "--eval-every", 100)
-    flags = (*flags, "--max-steps", N_STEPS, "--no-xla")
+    flags = (*flags, "--max-steps", N_STEPS, "--no-xla", "--threads", 1)  # else by the number of cores
     commands = [
         train_command(run_dir, text / "options.json", *flags, text=text / "shard-*")
         for run_dir in (on_ray, by_hand)

@@ -33,7 +33,7 @@ from bilm.text.abbreviations import _WORDS
 from bilm.text.markup import html_pieces
 from bilm.text.pipeline import ModelSteps, TextPipeline, paragraphs
 from bilm.text.settings import Split
-from tests.helpers import invoke, python, refuse, run, snapshot, standard_input
+from tests.helpers import ROOT, invoke, python, refuse, run, snapshot, standard_input
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
 TEI = """<?xml version="1.0"?>
@@ -511,7 +511,7 @@ def test_samples_become_sentences(name, tmp_path):
 
 
 def test_page_names_the_languages_with_abbreviations():
-    page = Path("docs/training.md").read_text("utf-8")
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
     (codes,) = re.findall(r"from ending sentences \(([^)]*)\)", page)
     assert re.findall(r"`(\w+)`", codes) == sorted(_WORDS)
 
