@@ -182,26 +182,30 @@ class Trainer:
             Summed losses, (directions,); the norm of the gradients; and the states after the windows.
         """
         options, part = self.options, self._part
-        if len(inputs) > 1 or self.jit:  # traced once for all parts
-            part = tf.function(part, jit_compile=self.jit or None, autograph=False)
-        results = [
-            part(window, before, negatives, seed, scale, rate / options.step_size)
-            for window, before, seed in zip(inputs, states, seeds, strict=True)
-        ]
-        gradients = [
-            update.scaled(update.total(several), 1.0 / len(results)) if len(results) > 1 else several[0]
-            for several in zip(*(gradients for _, gradients in results), strict=True)
-        ]
+        if len(inputs) > 1 or self.jit:  # one graph for all parts, not a copy for each
+            how = {"jit_compile": True} if self.jit else {"experimental_attributes": {"_noinline": True}}
+            part = tf.function(part, autograph=False, **how)
+        losses: list[WindowLosses] = []
+        gradients: list[optimizers.Gradient] = []
+        for window, before, seed in zip(inputs, states, seeds, strict=True):
+            # One part after the other, so that the memory is that of one, and of the sum of the gradients.
+            with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+                window, before = tf.nest.map_structure(tf.identity, (window, before))
+            of_window, own = part(window, before, negatives, seed, scale, rate / options.step_size)
+            losses.append(of_window)
+            gradients = [*map(update.total, zip(gradients, own, strict=True))] if gradients else own
+        if len(inputs) > 1:
+            gradients = [update.scaled(gradient, 1.0 / len(inputs)) for gradient in gradients]
         variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
         loss_scale = None if self.loss_scale is None else scale
         norm, rows = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
         is_finite = tf.math.is_finite(norm)
         if options.weight_decay:
             update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
-        after = tuple(window.states for window, _ in results)
+        after = tuple(window.states for window in losses)
         if self.loss_scale is not None:
             after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
-        sums = tf.add_n([window.sums for window, _ in results])
+        sums = tf.add_n([window.sums for window in losses])
         return sums, norm, after
 
     def _part(
