@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
-from bilm.options.parameters import UnicodeForm
+from bilm.options.parameters import UnicodeForm, normaliser
 
 if TYPE_CHECKING:
     from bilm.embedding.chunk_embedder import ChunkEmbedder
@@ -96,21 +96,22 @@ def find_neighbours(
     (own,) = embedder.embed_chunk([words])
     queries = (Occurrence(-1, words, position, 1.0, vectors[position].copy()) for vectors in own)
     by_layer = [Neighbours(query, []) for query in queries]
-    wanted = _folded(words[position]) if same_word else None
+    in_form = normaliser(embedder.model.options.unicode_form)
+
+    def folded(word: str) -> str:
+        return UnicodeForm.NFC.of_text(in_form(word).lower())
+
+    wanted = folded(words[position]) if same_word else None
     sentences = (
         (line, sentence, places)
         for line, sentence in enumerate(map(str.split, lines))
-        if (places := [i for i, word in enumerate(sentence) if wanted is None or _folded(word) == wanted])
+        if (places := [i for i, word in enumerate(sentence) if wanted is None or folded(word) == wanted])
     )
     for chunk in embedder.in_chunks(sentences, lambda sentence: sentence[1]):
         for (line, sentence, places), vectors in chunk:
             for neighbours, layer in zip(by_layer, vectors, strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)
     return by_layer
-
-
-def _folded(word: str) -> str:
-    return UnicodeForm.NFC.of_text(word.lower())
 
 
 _DOT, _STAR = Style(marker="circle", size=5), Style(marker="star", size=11)

@@ -46,7 +46,7 @@ def compiles() -> bool:
                     "is slower. For a GPU it needs libdevice and ptxas of the CUDA toolkit: pip install "
                     "'tensorflow[and-cuda]', or install the toolkit and set "
                     "XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which has "
-                    "nvvm/libdevice in it. --no-xla ends this warning",
+                    "nvvm/libdevice in it. --no-xla, or bilm.use_xla(False), ends this warning",
                     device,
                     str(error).strip().partition("\n")[0].strip(),
                 )

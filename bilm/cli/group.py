@@ -133,8 +133,8 @@ def _message(error: Exception) -> str | None:
         return with_flags(str(error))
     if is_out_of_memory(error):
         return (
-            "not enough memory; a smaller batch, preset or vocabulary needs less, and "
-            f"`bilm train --dry-run` estimates how much training takes ({reason(error)})"
+            "not enough memory; a smaller batch, preset or vocabulary needs less in training "
+            f"(`bilm train --dry-run` tells), fewer --batch-tokens in `bilm embed` ({reason(error)})"
         )
     if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
         # EPIPE is a closed pipe, handled by click; EBADF is a bug.

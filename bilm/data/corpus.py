@@ -232,7 +232,7 @@ def read_text(
     try:
         return Text(vocabulary, replace(counts, shards=same_shards(counts.shards, files)))
     except DataError as error:
-        remedy = "give the original text, or continue with `bilm restart`"
+        remedy = "give the original text, in its order, or continue with `bilm restart`"
         raise DataError(f"`{argument}`: cannot be resumed with another text: {error}; {remedy}") from error
 
 

@@ -58,9 +58,7 @@ class EmbedderSettings:
         for device in self.devices:
             on_device(device)  # raises an error for a missing one
         if self.stateful and len(self.devices) > 1:
-            raise OptionsError(
-                "cuda_device: with stateful=True, the state is carried on one device; give one"
-            )
+            raise OptionsError("`cuda_device`: the state is carried on one device; give one")
         if self.stateful and self.batch_tokens is not None:
             raise OptionsError("batch_tokens: with stateful=True, give batch_size instead")
 

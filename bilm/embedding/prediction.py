@@ -15,7 +15,7 @@ from bilm.data import packing, stream
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, OptionsError, checked, require_positive, require_words
 from bilm.io import PathLike
-from bilm.options.parameters import Context
+from bilm.options.parameters import Context, UnicodeForm
 from bilm.run_directory.model_source import ModelArguments
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 
@@ -293,12 +293,13 @@ class WordPredictor(Scorer):
     @functools.cached_property
     def _joined(self) -> tuple[str, np.ndarray]:
         """The words of the vocabulary as lines, and the index of each word's first character."""
-        words = self.vocabulary.words
+        words = [*map(UnicodeForm.NFC.of_text, self.vocabulary.words)]  # a letter and its accent are one
         return "\n".join(words), np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
 
     def _matching(self, pattern: str) -> np.ndarray:
         """Return the ids of the words that match a pattern, ascending."""
-        once = re.sub(r"\*+", "*", pattern)  # several would be tried in all combinations
+        # Several asterisks would be tried in all combinations.
+        once = re.sub(r"\*+", "*", UnicodeForm.NFC.of_text(pattern))
         expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in once)
         text, starts = self._joined
         found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]

@@ -56,7 +56,7 @@ class Shard(os.PathLike[str]):
             problem = f"{size:,} bytes as before, but different content"
         else:
             return
-        raise DataError(f"{name_of(self)}: the file has changed since it was counted: {problem}")
+        raise DataError(f"{name_of(self)}: differs from the file that was counted: {problem}")
 
 
 class ShardFile(io.FileIO):

@@ -273,7 +273,7 @@ def convolutions_of(encoder: Encoder) -> Encoder:
     lstm = dataclasses.replace(encoder.options.lstm, dim=cnn.n_filters, projection_dim=cnn.n_filters)
     options = dataclasses.replace(encoder.options, lstm=lstm, char_cnn=dataclasses.replace(cnn, n_highway=0))
     whole: Any = encoder.char_cnn
-    encoder = Encoder(options)
+    encoder = Encoder(options, encoder.precision)
     convolutions: Any = encoder.char_cnn
     convolutions.build()
     convolutions.set_weights(whole.get_weights()[: len(convolutions.weights)])

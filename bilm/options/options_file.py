@@ -43,7 +43,7 @@ def choose_options(preset: str | None, options: Options | Mapping[str, Any] | Pa
     if options is None:
         options = PRESETS[preset or "laptop"]
     elif isinstance(options, Mapping):
-        options = Options.from_json(options)
+        options = Options.from_json(with_directions(options))
     elif not isinstance(options, Options):
         options = dataclasses.replace(load_options(Path(options)), n_tokens_vocab=None)
     # Words and tokens are counted in the vocabulary and the text; numbers in the file belong to others.
@@ -76,12 +76,11 @@ def read_options(
     """
     values = read_values(path, data)
     keys = values if isinstance(values, dict) else {}
-    cnn = keys.get("char_cnn")
-    has_262 = isinstance(cnn, dict) and cnn.get("n_characters") == 262
-    if keys and (for_inference or has_262 or keys.keys() <= {"lstm", "char_cnn", "unicode_form"}):
-        values = {"bidirectional": True} | keys
+    if keys:
+        values = with_directions(keys, for_inference)
     if "lstm" not in keys and "train_prefix" in keys:
-        raise OptionsError(f"{path}: has the arguments of a command; give the file as `config`")
+        remedy = "give the file as `config` (in Python, **read_arguments(FILE))"
+        raise OptionsError(f"{path}: has the arguments of a command; {remedy}")
     try:
         options, unknown = Options.parse({**(missing or {}), **values} if keys else values, refuse_unknown)
     except OptionsError as error:
@@ -89,6 +88,19 @@ def read_options(
     if unknown:
         _LOG.warning("%s: unrecognised options: %s", path, ", ".join(sorted(unknown)))
     return options
+
+
+def with_directions(values: Mapping[str, Any], for_inference: bool = False) -> dict[str, Any]:
+    """Return the object of an options file with the directions that dumped weights leave out.
+
+    Args:
+        values: the object.
+        for_inference: it is known to belong to dumped weights.
+    """
+    cnn = values.get("char_cnn")
+    has_262 = isinstance(cnn, Mapping) and cnn.get("n_characters") == 262
+    is_dump = for_inference or has_262 or values.keys() <= {"lstm", "char_cnn", "unicode_form"}
+    return {"bidirectional": True} | {**values} if is_dump else {**values}
 
 
 def load_inference_options(path: str | Path, data: bytes | None = None) -> Options:

@@ -114,10 +114,11 @@ def complete(
             training.
     """
     values: dict[str, Any] = {}
+    has_schedule = options.recipe not in (None, Recipe.BILM_TF) and options.optimizer is Optimizer.MUON
     if recipe is not None:
         chosen = choose(n_tokens, n_passes) if recipe == AUTO else Recipe(recipe)
         values = _of_recipe(options, chosen, n_tokens, n_passes, n_steps)
-    elif has_ended is not None and options.recipe not in (None, Recipe.BILM_TF):
+    elif has_ended is not None and has_schedule:
         highest = round(_rate(options) / 6, 5) if has_ended else math.inf
         values = {"warmup_steps": _warmup_steps(n_steps), "learning_rate": min(options.step_size, highest)}
     if begun is not None:

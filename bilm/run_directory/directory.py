@@ -392,10 +392,13 @@ class RunModel(distribution.StoredModel):
         record = state.recorded(model.checkpoint)
         writer = record and record.section("settings").take("command", str, None)
         if writer == command or (record and writer is None):
-            has_ended = in_place and model.run_state.n_done >= model.run_state.plan.n_steps
-            calls = read_calls(path / run_files.CALLS_FILE) if has_ended else ()
+            last = next(reversed(read_calls(path / run_files.CALLS_FILE)), None) if in_place else None
+            if last is None or last.step != model.step or last.n_done:
+                return model
+            before = model.run_state
+            has_ended = not before.must_evaluate and before.n_done >= before.plan.n_steps
             # A restart that was killed before its first checkpoint begins again.
-            return None if calls and calls[-1].step == model.step else model
+            return None if last.n_done == 0 or has_ended else model
         if in_place:
             return None
         by = "by bilm-tf" if record is None else f"by bilm {writer}"

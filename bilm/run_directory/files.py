@@ -183,9 +183,9 @@ def remove_run(path: Path) -> None:
     left = [file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")]
     kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
     files = [file for file in run_files.run_files(path) if file.name not in kept]
-    # The state file first, so that a half-removed run is not taken for a run; the mark last.
-    places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 2}
-    for file in sorted(files, key=lambda file: places.get(file.name, 1)):
+    # What makes it a run first, so that a half-removed one is not taken for a run; the mark last.
+    places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 3}
+    for file in sorted(files, key=lambda file: places.get(file.name, 1 if file.suffix == ".index" else 2)):
         file.unlink(missing_ok=True)
 
 

@@ -121,6 +121,7 @@ class CallRecord:
         time: Unix time in seconds.
         versions: versions of bilm and its dependencies, by name.
         options: options as in ``options.json`` of the run.
+        n_done: steps of the call before, if it resumes one; None if an earlier version wrote the record.
     """
 
     command: str
@@ -129,6 +130,7 @@ class CallRecord:
     time: Annotated[float, json_objects.Bounds(least=0, below=1 << 40)]
     versions: Mapping[str, Any]
     options: Mapping[str, Any]
+    n_done: json_objects.Count | None = None
 
 
 @dataclasses.dataclass(frozen=True)

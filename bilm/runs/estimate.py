@@ -35,10 +35,10 @@ def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter
         f"optimizer; {messages.size_of(n_bytes)} of {messages.size_of(free)} free disk for each checkpoint"
     )
     if needed > 0.8 * memory:
-        reporter.warn("training needs more memory than there is; use a smaller model, see `preset`")
+        reporter.warn("training needs more memory than is safe here; a smaller model needs less")
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
-        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; `keep` fewer, or make room")
+        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or `keep` fewer")
 
 
 def estimate(

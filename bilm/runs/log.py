@@ -102,7 +102,7 @@ class RunLog:
         """
         values = record.to_json()
         with self._writing():
-            with open(self._file, "ab", buffering=0) as lines:
+            with open(self._file, "ab") as lines:  # unbuffered, a full disk would cut it
                 lines.write(json.dumps(values).encode() + b"\n")
             names = values.keys() - {*_SCALARS_LEFT_OUT}
             scalars = {f"{values['kind']}/{name}": np.array(values[name]) for name in names}
@@ -140,17 +140,15 @@ class RunLog:
                 self._events.close()
 
 
-def record_call(path: Path, command: str, step: int, seed: int, options: Mapping[str, Any]) -> None:
-    """Append a call to ``calls.jsonl``: command, versions, seed and options.
+def record_call(path: Path, **values: Any) -> None:  # noqa: ANN401
+    """Append a call to ``calls.jsonl``: time, versions, and the other values of a `records.CallRecord`.
 
     Raises:
         CheckpointError: the file cannot be written.
     """
     libraries = {module.__name__: module.__version__ for module in (tf, keras, np)}
     versions = {"bilm": __version__, **libraries, "python": platform.python_version()}
-    call = records.CallRecord(
-        command=command, step=step, seed=seed, time=time.time(), versions=versions, options=options
-    )
+    call = records.CallRecord(**values, time=time.time(), versions=versions)
     file = path / run_files.CALLS_FILE
     n_whole = whole_lines(file)
     with _written(path):

@@ -16,12 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
-from bilm.errors import DataError, DivergenceError, LostWorkerError
-from bilm.io import atomic, background, messages
+from bilm.errors import DataError, DivergenceError
+from bilm.io import atomic, background
 from bilm.io.json_objects import JsonObject
 from bilm.io.run_files import DIVERGED
 from bilm.run_directory import directory, records
@@ -68,10 +66,9 @@ class Training:
             DataError: the text cannot be read, or has changed; the steps before are saved.
             DivergenceError: the training diverged; no later checkpoint is saved.
             CheckpointError: the run directory cannot be written.
-            LostWorkerError: another worker is gone.
         """
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
-        worker, reporter = trainer.workers.worker, request.reporter
+        reporter = request.reporter
         tell_size(trainer, run.path, request.settings, reporter)
         if request.settings.dry_run:
             needed = estimate(trainer, state.plan, state.n_done, self._batches, reporter)
@@ -80,7 +77,8 @@ class Training:
         ending = Ending(self, interrupt)
         checkpoints = Checkpoints(self, ending)
         if self.log is not None and ending.outcome is None:
-            record_call(run.path, request.command, state.step, trainer.seed, trainer.options.to_json())
+            call = {"command": request.command, "seed": trainer.seed, "options": trainer.options.to_json()}
+            record_call(run.path, **call, step=state.step, n_done=state.n_done)
             if request.kind == "train":
                 arguments = request.repeated(trainer.seed, trainer.options, state.plan.threads)
                 record_arguments(run.path, arguments)
@@ -88,13 +86,6 @@ class Training:
         try:
             with interrupt:
                 outcome = self._loop(checkpoints, ending)
-        except tf.errors.OpError as error:
-            if worker.n_workers == 1 or messages.is_out_of_memory(error):
-                raise
-            raise LostWorkerError(
-                f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
-                "the remaining workers and start the job again with resume=True"
-            ) from error
         finally:
             reporter.end()
         best, reason = state.best, ending.reason or "another worker was asked to"
@@ -425,4 +416,5 @@ class Checkpoints:
                 obsolete=training.run.obsolete(keep, state.first_step, state.step, {best}),
             )
             training.log.require_in_place()  # the directory may have been moved while saving
+        trainer.workers.any(False)  # no worker ends before the chief has written
         self.saved = training.run.index.prefix(state.step)

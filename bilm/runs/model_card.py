@@ -146,9 +146,10 @@ def _amount(stored: StoredModel) -> str:
     """Return the steps up to the weights, and the tokens and passes of the last command."""
     if not isinstance(stored, RunModel):
         return "steps not recorded"
-    options = stored.recorded.section("settings").section("options")
-    n, n_of_epoch = stored.recorded.take("n_tokens", int, 0), options.take("n_train_tokens", int, 0)
-    amount = f"; in the last command {n:,} tokens, {n / n_of_epoch:.2f} passes" if n and n_of_epoch else ""
+    n = stored.recorded.take("n_tokens", int, 0)
+    text = stored.recorded.section("settings").section("train_prefix")
+    n_of_text = text.take("n_words", int, 0) + text.take("n_sentences", int, 0)
+    amount = f"; in the last command {n:,} tokens, {n / n_of_text:.2f} passes" if n and n_of_text else ""
     return f"{stored.step:,} steps{amount}"
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bilm.backend.keras_backend import backend, require_ready
 from bilm.backend.xla import compiles
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
-from bilm.errors import ArgumentError, DataError, OptionsError, ProcessError
+from bilm.errors import ArgumentError, DataError, LostWorkerError, OptionsError, ProcessError
 from bilm.io import json_objects, outputs
 from bilm.io.shards import refuse_within
 from bilm.models.language_model import LanguageModel
@@ -26,7 +26,7 @@ from bilm.runs.settings import Request
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.cooccurrence import word_vectors
 from bilm.training.trainer import Trainer
-from bilm.training.workers import Worker
+from bilm.training.workers import Worker, lost_workers_told
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import MOST_UNKNOWN, form_of_words
 from bilm.weights import distribution, transfer
@@ -63,6 +63,7 @@ def run(
             call (the message lists them).
         VocabularyError: the vocabulary differs from that of the resumed run.
         WeightsError: the weights of the source do not fit the model.
+        LostWorkerError: another worker is gone.
         BilmError: as `Training.train`.
     """
     require_ready()
@@ -74,7 +75,7 @@ def run(
     inputs += [] if source is None else source.files
     if not _RUNNING.acquire(blocking=False):
         raise ArgumentError(f"`bilm.{request.kind}`: another call trains in this process; wait for its end")
-    with contextlib.ExitStack() as held:
+    with lost_workers_told(worker), contextlib.ExitStack() as held:
         held.callback(_RUNNING.release)
         if writes:
             lock = held.enter_context(files.writing(request.path))
@@ -109,6 +110,7 @@ def run(
         directions = "both directions" if options.bidirectional else "one direction, forward"
         reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
         trainer = Trainer(model, planned.seed, strategy, worker, planned.freeze, planned.jit)
+        _require_same_start(trainer, interrupted or source, interrupted is not None, text)
         if interrupted is not None:
             state = _restored(trainer, interrupted, planned, reporter)
         else:
@@ -281,6 +283,23 @@ def _make_model(
             return LanguageModel(options, options.precision)
     finally:
         random.setstate(before)
+
+
+def _require_same_start(
+    trainer: Trainer, start: distribution.StoredModel | None, is_resumed: bool, text: Text
+) -> None:
+    """Check that all workers begin alike.
+
+    Raises:
+        LostWorkerError: they do not, which may pass: one may have read a file that another was writing.
+    """
+    own = [is_resumed, start and start.step, trainer.seed, text.counts.n_tokens]
+    every = trainer.workers.gather_json(own)
+    if any(other != own for other in every):
+        raise LostWorkerError(
+            f"the workers begin differently (resumed, step, seed, tokens: {every}); all must read the same "
+            "run directory and text; start the job again"
+        )
 
 
 def _restored(

@@ -15,7 +15,7 @@ from bilm.errors import ArgumentError, OptionsError
 from bilm.io import STDIN, PathLike, as_patterns, is_url
 from bilm.io.json_objects import Arguments, Bounds, JsonObject, Positive, plain
 from bilm.options import Options, recipes
-from bilm.options.options_file import read_values
+from bilm.options.options_file import read_values, with_directions
 from bilm.options.parameters import parameter, parameters
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
@@ -230,7 +230,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         unknown = file.unknown
         if isinstance(values.get("options"), dict):
-            known, others = Options.parse(values["options"], refuse_unknown=writer == WRITER)
+            known, others = Options.parse(with_directions(values["options"]), refuse_unknown=writer == WRITER)
             values["options"] = known.to_json() | {"n_tokens_vocab": None}  # as in `choose_options`
             unknown += [f"options.{key}" for key in others]
         warn_of_unknown(path, unknown, writer)

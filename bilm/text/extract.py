@@ -278,7 +278,8 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
         elif declared[1].lower() != "utf-8":  # such as Python's utf8, which XML parsers do not know
             encoding = encoding or "utf-8"
     if len(_OF_NO_TEXT.findall(text)) > _MOST_OF_NO_TEXT * len(text):
-        raise NoTextError(name, "is binary, or text in UTF-16 or UTF-32; `encoding` gives its encoding")
+        remedy = "convert it with iconv, or give `bilm prepare` its `encoding`"
+        raise NoTextError(name, f"is binary, or text in UTF-16 or UTF-32; {remedy}")
     seems = None
     if kind is Kind.PLAIN:
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]

@@ -398,7 +398,7 @@ def _parsed_xml(
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         if problem.startswith("not well-formed") and encoding is None:
-            problem += "; or `encoding` gives that of its characters"
+            problem += "; or `encoding` of `bilm prepare` gives that of its characters"
         raise DataError(f"{name}: line {error.lineno}: the XML is malformed ({problem})") from None
     except (LookupError, ValueError) as error:
         if isinstance(error, DataError):

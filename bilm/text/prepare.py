@@ -376,7 +376,7 @@ class _Corpus:
         if not report.train.n_sentences:
             problem = "no sentence is left to train on"
             if n_held := report.heldout.n_sentences:
-                problem += f": the text is one passage (sentences: {n_held:,}), which is held out"
+                problem += f": all that there are ({n_held:,}) are held out"
                 problem += "; `heldout` 0 holds out none"
             raise DataError("; ".join([problem, *report.warnings]))
         report.examples = [sentence for _, sentence in self._examples]
@@ -389,7 +389,7 @@ class _Corpus:
         report.coverage = counts.coverage * (1 - n_forgotten / report.train.n_tokens)
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
             report.warnings.append(describe_marks(n_marks))
-        if report.train.longest > _LONG_SENTENCE:
+        if report.train.longest > _LONG_SENTENCE and settings.split is Split.SENTENCES:
             report.warnings.append(
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
                 "`keep_lines` takes each line as a sentence"

@@ -20,5 +20,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Import a function by its name in bilm-tf's module."""
     if name not in _OF_BILM_TF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "load_vocab":  # before TensorFlow, as in `bilm`
+        keras_backend = importlib.import_module("bilm.backend.keras_backend")
+        if name in ("train", "test"):
+            keras_backend.require_tensorflow(f"bilm.training.{name}")
     module, _, function = _OF_BILM_TF[name].rpartition(".")
     return getattr(importlib.import_module(module), function)

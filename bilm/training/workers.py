@@ -4,15 +4,18 @@ All workers run the same command. Each has its own rows, LSTM states and part of
 averaged over all workers. Only the first worker, the chief, writes files.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import OptionsError
+from bilm.errors import LostWorkerError, OptionsError
+from bilm.io import messages
 from bilm.io.json_objects import parse_json
 from bilm.models.encoder import States
 
@@ -76,6 +79,20 @@ class Worker:
         if n_gpus == 1:
             return tf.distribute.get_strategy()
         return tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(n_gpus)])
+
+
+@contextlib.contextmanager
+def lost_workers_told(worker: Worker) -> Iterator[None]:
+    """Raise a `LostWorkerError` for an error of TensorFlow in a job of several workers."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if worker.n_workers == 1 or messages.is_out_of_memory(error):
+            raise
+        raise LostWorkerError(
+            f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
+            "the remaining workers and start the job again with resume=True"
+        ) from error
 
 
 class Workers:

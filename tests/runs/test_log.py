@@ -44,7 +44,7 @@ def test_full_disk_is_checkpoint_error(log, tmp_path, monkeypatch):
 
 def test_call_replaces_the_partial_line_of_a_killed_process(tmp_path):
     (tmp_path / "calls.jsonl").write_text('{"comm')
-    record_call(tmp_path, "bilm train", 0, 7, {})
+    record_call(tmp_path, command="bilm train", step=0, seed=7, options={})
     assert [call.command for call in read_calls(tmp_path / "calls.jsonl")] == ["bilm train"]
 
 

@@ -110,6 +110,15 @@ def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
 
 
 @pytest.mark.slow
+def test_restart_stopped_twice_in_its_last_validation_finishes_it(tmp_path):
+    train(tmp_path / "run")
+    call = {"train_prefix": TRAIN, "save_dir": tmp_path / "run", "heldout_prefix": TRAIN, "max_steps": 1}
+    for _ in range(2):
+        assert bilm.restart(**call, resume=True, should_stop=lambda: True).outcome == "stopped"
+    assert bilm.restart(**call, resume=True).best_step == 3
+
+
+@pytest.mark.slow
 def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
     train(tmp_path / "run", heldout_prefix=TRAIN)
     with pytest.raises(OptionsError, match="a restart cannot change unicode_form"):

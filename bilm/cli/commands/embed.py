@@ -12,7 +12,7 @@ import click
 from bilm.backend.settings import LIBRARIES
 from bilm.cli import flags, process
 from bilm.cli.group import echo
-from bilm.io import messages, outputs, shards
+from bilm.io import is_url, messages, outputs, shards
 from bilm.io.lines import read_words
 from bilm.io.progress import ProgressLine, clock
 from bilm.options.parameters import Pooling
@@ -139,7 +139,7 @@ def embed(
         raise click.UsageError(f"Missing argument 'OUT' after {out}.")
     form = form or _form_of(out, ray is not None, words_file is not None)
     _refuse_contradictions(click.get_current_context(), form)
-    flags.check_texts(ray, *texts, out)
+    flags.check_texts(ray, *texts, *[out] * is_url(out))  # elsewhere it is checked as an output
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
         raise click.UsageError("give one of --all, --top, --average, --layer, --characters, --concat")

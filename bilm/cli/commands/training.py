@@ -231,8 +231,8 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
                 if stop is None or stop.reason is None:
                     raise
                 printer.write(
-                    f"stopped before the first step: {stop.reason}; nothing to save; start again with "
-                    "--resume"
+                    f"stopped before the first step: {stop.reason}; nothing to save; the same command starts "
+                    "again"
                 )
                 click.get_current_context().exit(process.STOPPED_STATUS)
             for line in _lines(result, None if stop is None else stop.reason):
