@@ -62,7 +62,10 @@ def bag_of_elmo(options_file: Path, weight_file: Path, n_labels: int) -> keras.M
     """Build a classifier of the mean of ELMo vectors; only the mix of the biLM's layers is learned."""
     text = keras.Input((), dtype="string")
     elmo = Elmo(options_file, weight_file, l2_coef=0.001)
-    ids = SentenceVectorizer(unicode_form=elmo.encoder.options.unicode_form)(text)
+    options = elmo.encoder.options
+    if options.char_cnn is None:
+        raise DataError(f"{options_file}: a model of words; give one of characters")
+    ids = SentenceVectorizer(options.char_cnn.max_characters_per_token, unicode_form=options.unicode_form)(text)
     return _classifier(text, elmo(ids), n_labels)
 
 

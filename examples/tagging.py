@@ -461,6 +461,10 @@ def tagging_command(task: Task, description: str) -> click.Command:
         seeds: int, batch_size: int, max_rounds: int, patience: int, results: Path | None, resume: bool,
     ) -> None:  # fmt: skip
         """Train and test all taggers and print the tables."""
+        if resume and results is None:
+            raise click.UsageError("--resume keeps the runs in --results; give it")
+        if ablations and variants != tuple(VARIANTS):
+            raise click.UsageError("--ablations has taggers of its own; leave out --variant")
         if results is not None:
             check_output(results, resume, [train_file, dev_file, test_file])
         parts = [task.read(path) for path in (train_file, dev_file, test_file)]

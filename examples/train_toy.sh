@@ -6,9 +6,11 @@
 #
 # Exits with an error if the model is not better on heldout text than a unigram model.
 set -euo pipefail
+here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 demo=${1:-demo}
+[[ $# -eq 0 || $demo == /* ]] || demo=$here/$demo
 batch_size=${DEMO_BATCH_SIZE:-64}
 train_steps=${DEMO_TRAIN_STEPS:-600}
 restart_steps=${DEMO_RESTART_STEPS:-100}

@@ -318,6 +318,13 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
     assert "the same vectors: True" in output
 
 
+def test_tutorial_shows_the_output_of_each_cell():
+    code = [cell for cell in TUTORIAL["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
+    shown = [json.dumps(cell["outputs"]) for cell in code if cell["outputs"]]
+    assert len({*shown}) == len(shown)
+
+
 NOUNS, VERBS = "λόγος ἄνθρωπος ἵππος ποταμός", "λέγει ἔχει φέρει γράφει"
 
 
