@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """bilm-tf's script of this name, as ``bilm restart``: fine-tune a biLM.
 
-As in bilm-tf, a number of 0, the default, stands for the number of the run; for n_train_tokens the text is counted.
+As in bilm-tf, a number of 0, the default, stands for the number of the run, but of n_train_tokens
+it counts the text.
 """
 
 import argparse

@@ -65,7 +65,7 @@ def bag_of_elmo(options_file: Path, weight_file: Path, n_labels: int) -> keras.M
     options = elmo.encoder.options
     if options.char_cnn is None:
         raise DataError(f"{options_file}: a model of words; give one of characters")
-    ids = SentenceVectorizer(options.char_cnn.max_characters_per_token, unicode_form=options.unicode_form)(text)
+    ids = SentenceVectorizer(options.char_cnn.max_characters_per_token, options.unicode_form)(text)
     return _classifier(text, elmo(ids), n_labels)
 
 

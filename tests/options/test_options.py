@@ -297,8 +297,8 @@ def test_dump_options_are_bidirectional(tmp_path):
     of_dump = small_options(bidirectional=None, char_cnn={"n_characters": 262})
     of_words = {"lstm": of_run["lstm"], "unicode_form": "NFC"}
     for values, bidirectional in ((of_run, False), (of_dump, True), (of_words, True)):
-        for given in (values, write_json(tmp_path / "any.json", values)):
-            assert choose_options(None, given).bidirectional is bidirectional
+        for form in (values, write_json(tmp_path / "any.json", values)):
+            assert choose_options(None, form).bidirectional is bidirectional
     for bidirectional in (True, False):
         options = Options.from_json(small_options(bidirectional=bidirectional))
         file = write_json(tmp_path / "options.json", options.to_inference_json())
