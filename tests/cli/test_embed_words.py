@@ -114,9 +114,8 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     monkeypatch.setattr(ElmoEmbedder, "embed_chunk", spied)
     sentences = [line.split() for line in LINES]
     found = [*embedder.embed_words(sentences, ["owl", "owl"], layers="top")]
-    assert [(place.line, place.position, place.word) for place in found] == [
-        (line, position, "owl") for line, position in PLACES["owl"]
-    ]
+    places = [(place.line, place.position, place.word) for place in found]
+    assert places == [(*place, "owl") for place in PLACES["owl"]]
     assert computed == [sentences[0], sentences[3]]
     assert found[2].vector.base is None  # which would keep the vectors of its sentence
     (top,) = embedder.embed_sentences([sentences[3]], layers="top")
@@ -161,9 +160,8 @@ def test_unusable_words_are_refused(listed, message, files, tmp_path):
 
 def test_text_without_words_to_write_is_refused(files, tmp_path):
     asked = ("embed", files[0], tmp_path / "out.vec", *MODEL)
-    assert "no vectors to write: no word occurs often enough (--min-count 9)" in refuse(
-        *asked, "--min-count", 9
-    )
+    message = refuse(*asked, "--min-count", 9)
+    assert "no vectors to write: no word occurs often enough (--min-count 9)" in message
     files[0].write_text("")
     assert "the text is empty" in refuse(*asked)
     assert not (tmp_path / "out.vec").exists()

@@ -51,9 +51,8 @@ def test_wrong_values_are_refused(corpus, tmp_path):
     (tmp_path / "near.png").touch()
     asked = ("neighbours", "cat", "the cat", corpus, *MODEL)
     assert "is not a word of" in refuse("neighbours", "cow", "the cat", corpus, *MODEL)
-    alone = refuse(
-        "neighbours", "cow", "the cow", corpus, "--same-word", "--plot", tmp_path / "new.png", *MODEL
-    )
+    png = ("--plot", tmp_path / "new.png", *MODEL)
+    alone = refuse("neighbours", "cow", "the cow", corpus, "--same-word", *png)
     assert alone == f"{corpus}: no other occurrence of 'cow'" and not (tmp_path / "new.png").exists()
     assert "layer 3" in refuse(*asked, "--layer", 3)
     assert "reads characters and needs no vocabulary" in refuse(*asked, "--vocab-file", corpus)

@@ -96,23 +96,28 @@ def test_python_call_writes_to_standard_error(time_passes, capsys):
     assert told.err.endswith("tokens  80.0%  0:00:05 left  40 tokens/s\n")
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_terminal_line_fits(width):
-    reading, writing = pty.openpty()
-    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+def written(words, width=None, **variables):
+    """What Python writes to a terminal of a width, or to a pipe."""
+    reading, writing = pty.openpty() if width else os.pipe()
+    if width:
+        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
-        [sys.executable, "-c", "from tests.cli.test_progress import train; train()"],
-        **{"stdin": writing, "stdout": writing, "stderr": writing, "check": False},
-        env=environment | {"TERM": "xterm", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
+        [sys.executable, *map(str, words)],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), writing),
+        env=environment | {"PYTHONPATH": str(ROOT)} | variables,
     )
     os.close(writing)
-    written = b""
-    while chunk := read(reading):
-        written += chunk
+    text = b"".join(iter(lambda: read(reading), b"")).decode()
     os.close(reading)
-    assert done.returncode == 0
-    text = written.decode()
+    assert done.returncode == 0, text
+    return text
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_terminal_line_fits(width):
+    code = "from tests.cli.test_progress import train; train()"
+    text = written(("-c", code), width, TERM="xterm", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*[1-9]m", text)  # no colours
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
     steps = [line for line in lines if line.startswith("step 4")]
@@ -124,35 +129,16 @@ def test_terminal_line_fits(width):
     assert "".join(stays[2:]).startswith("step 100000  0:00:00 left")
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_result_wraps_at_words(is_terminal, tmp_path):
+@pytest.mark.parametrize("width", [80, None], ids=["terminal", "pipe"])
+def test_result_wraps_at_words(width, tmp_path):
     """A result is whole, as on a pipe, or in lines of a terminal's width with all its words."""
-    reading, writing = pty.openpty() if is_terminal else os.pipe()
-    words = (
-        "vocab",
-        "build",
-        "--train-prefix",
-        TRAIN,
-        "--outfile",
-        tmp_path / "vocabulary-with-a-long-name.txt",
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    if is_terminal:
-        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    done = subprocess.run(
-        [sys.executable, "-m", "bilm", *map(str, words)],
-        **{"stdin": subprocess.DEVNULL, "stdout": writing, "stderr": writing, "check": False},
-        env=environment | {"PYTHONPATH": str(ROOT)},
-    )
-    os.close(writing)
-    text = read(reading).decode()
-    os.close(reading)
-    assert done.returncode == 0, text
+    outfile = tmp_path / "vocabulary-with-a-long-name.txt"
+    text = written(("-m", "bilm", "vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile), width)
     lines = text.splitlines()
     result = " ".join(text.split())
     assert re.fullmatch(r"2,650 tokens, .* words written to \S+, covering 100.00% of the tokens", result)
-    assert (len(lines) > 1) == is_terminal
-    assert not is_terminal or all(len(line) <= 80 or " " not in line.strip() for line in lines), lines
+    assert (len(lines) > 1) == bool(width)
+    assert not width or all(len(line) <= 80 or " " not in line.strip() for line in lines), lines
 
 
 def read(terminal):

@@ -218,10 +218,8 @@ def test_foreign_files_are_refused_before_counting(train, tmp_path):
     (path / "metrics.jsonl").write_text("mine")
     result = invoke(*train("--overwrite"))
     assert result.exit_code == 1 and "corpus:" not in result.output
-    assert (
-        f"{path / 'metrics.jsonl'}: is an input of this command, or was not written by the run"
-        in result.output
-    )
+    message = f"{path / 'metrics.jsonl'}: is an input of this command, or was not written by the run"
+    assert message in result.output
     assert snapshot(path) == {"metrics.jsonl": b"mine"}
 
 

@@ -59,14 +59,8 @@ def test_find_files(tmp_path):
 def test_backups_and_files_of_runs_are_no_text(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    for file in (
-        tmp_path / "a.txt",
-        tmp_path / "a.txt~",
-        run / "vocab.txt",
-        run / "bilm-run.json",
-        run / "b.txt",
-    ):
-        write(file, "x")
+    for name in ("a.txt", "a.txt~", "run/vocab.txt", "run/bilm-run.json", "run/b.txt"):
+        write(tmp_path / name, "x")
     for pattern, names in [
         (tmp_path, ["a.txt", "b.txt"]),
         (run / "*.txt", ["b.txt"]),  # a text beside the files of a run
@@ -125,9 +119,8 @@ def test_counts(tmp_path, monkeypatch, block):
     assert (counts.n_sentences, counts.n_blank_lines, counts.n_words, counts.n_oov) == (3, 2, 7, 2)
     assert counts.n_tokens == 10 and counts.oov_rate == 2 / 7 and counts.n_characters == 11 + 7
     np.testing.assert_array_equal(counts.word_counts, [3, 3, 3, 2, 2, 0])
-    assert corpus.describe_corpus(counts) == (
-        "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, OOV 28.57%"
-    )
+    told = "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, OOV 28.57%"
+    assert corpus.describe_corpus(counts) == told
 
 
 def test_shared_sentences_are_counted(tmp_path):
@@ -151,9 +144,7 @@ def test_text_is_read_in_the_order_of_bilm_tf(tmp_path):
 
 
 def test_every_third_sentence_is_read_across_files(tmp_path):
-    files = [
-        write(tmp_path / name, text) for name, text in (("1", "a\n" * 7), ("2", "b\n"), ("3", "\nc\nb\n"))
-    ]
+    files = [write(tmp_path / str(k), text) for k, text in enumerate(("a\n" * 7, "b\n", "\nc\nb\n"))]
     text = corpus.Text(WORDS, corpus.count_corpus(files, WORDS))
     (block,) = text.sentences(every=3)
     assert [block.words(k, WORDS) for k in range(len(block))] == [["a"], ["a"], ["a"], ["b"]]
@@ -182,10 +173,8 @@ def test_record_round_trip(tmp_path, monkeypatch):
     counts = corpus.count_corpus(["text"], WORDS)
     record = json.loads(json.dumps(corpus.corpus_record(counts)))
     again = corpus.recorded_counts(record)
-    assert (
-        corpus.describe_corpus(again) == corpus.describe_corpus(counts)
-        and corpus.corpus_record(again) == record
-    )
+    assert corpus.describe_corpus(again) == corpus.describe_corpus(counts)
+    assert corpus.corpus_record(again) == record
     with ExitStack() as resources:
         text = corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
         assert [*text.counts.shards] == [*again.shards]

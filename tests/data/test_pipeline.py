@@ -116,9 +116,8 @@ def test_batches_match_the_reference(tmp_path_factory, sentences, n_rows, n_step
     blocks = sentence_stream([path], vocab, Order(), endless=False, keep_blank=True)
     shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
     windows = pack_windows(blocks, vocab, **shape)
-    assert_same_batches(
-        [compact(window, vocab, character_cnn(vocab, 3)) for window in windows], reference, not of_words
-    )
+    batches = [compact(window, vocab, character_cnn(vocab, 3)) for window in windows]
+    assert_same_batches(batches, reference, not of_words)
 
 
 def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
@@ -200,9 +199,7 @@ def reread(position):
 
 
 def arrays(batch):
-    return [
-        array for part in batch.parts for array in (*part.type_characters, part.token_types, part.targets)
-    ]
+    return [a for part in batch.parts for a in (*part.type_characters, part.token_types, part.targets)]
 
 
 def assert_same(batches, others):
@@ -218,14 +215,9 @@ def assert_same(batches, others):
     corpora,
     st.fixed_dictionaries(
         {
-            "batch_size": st.integers(1, 3),
-            "unroll_steps": st.integers(1, 6),
-            "n_replicas": st.integers(1, 2),
-            "shuffle": st.booleans(),
-            "seed": st.integers(0, 3),
-            "shuffle_buffer": st.integers(1, 9),
-            "passage_tokens": st.integers(0, 30),
-            "bidirectional": st.booleans(),
+            **{"batch_size": st.integers(1, 3), "unroll_steps": st.integers(1, 6), "shuffle": st.booleans()},
+            **{"n_replicas": st.integers(1, 2), "seed": st.integers(0, 3), "bidirectional": st.booleans()},
+            **{"shuffle_buffer": st.integers(1, 9), "passage_tokens": st.integers(0, 30)},
         }
     ),
     st.tuples(st.integers(0, 2), st.integers(1, 3)).filter(lambda part: part[0] < part[1]),

@@ -67,32 +67,32 @@ def stream(files, n_sentences, **options):
     return list(itertools.islice(sentences(files, **options), n_sentences))
 
 
+LINES = [f"{k} a" for k in range(40)]
+
+
 @pytest.mark.parametrize("shuffle_buffer", [1, 10, 15, 1000])
 def test_shuffle_is_a_seeded_permutation(tmp_path, shuffle_buffer):
-    lines = [f"{k} a" for k in range(40)]
-    files = [write(tmp_path / f"{k}", "\n".join(lines[k::4]) + "\n") for k in range(4)]
-    in_order = [line for k in range(4) for line in lines[k::4]]
+    files = [write(tmp_path / f"{k}", "\n".join(LINES[k::4]) + "\n") for k in range(4)]
+    in_order = [line for k in range(4) for line in LINES[k::4]]
     assert stream(files, None, shuffle=False, endless=False) == in_order
     assert stream(files, 80, shuffle=False) == in_order * 2
     twice = stream(files, 80, shuffle_buffer=shuffle_buffer)
-    assert sorted(twice[:40]) == sorted(twice[40:]) == sorted(lines)
+    assert sorted(twice[:40]) == sorted(twice[40:]) == sorted(LINES)
     assert twice[:40] != twice[40:]
     assert twice == stream(files, 80, shuffle_buffer=shuffle_buffer)
     assert twice != stream(files, 80, shuffle_buffer=shuffle_buffer, seed=1)
     assert twice[:40] == stream(files, None, shuffle_buffer=shuffle_buffer, endless=False)
     assert twice[1:] == stream(files, 79, shuffle_buffer=shuffle_buffer, start=Place(taken=1, sentence=1))
-    shard_of_first_ten = {lines.index(line) % 4 for line in twice[:10]}
+    shard_of_first_ten = {LINES.index(line) % 4 for line in twice[:10]}
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
 
 
 def test_passages_are_shuffled_whole(tmp_path):
-    path = write(tmp_path / "text", "".join(f"{k} a\n" for k in range(40)))
+    path = write(tmp_path / "text", "\n".join(LINES))
     passages = stream([path], None, endless=False, passage_tokens=9)  # three lines of three tokens
     numbers = [[int(line.split()[0]) for line in passage.split("</S>")] for passage in passages]
     assert sorted(numbers) == [list(range(k, min(k + 3, 40))) for k in range(0, 40, 3)] != numbers
-    assert stream([path], None, endless=False, passage_tokens=9, shuffle=False) == [
-        f"{k} a" for k in range(40)
-    ]
+    assert stream([path], None, endless=False, passage_tokens=9, shuffle=False) == LINES
 
 
 def test_blank_lines_are_skipped(tmp_path):
@@ -106,10 +106,9 @@ def test_blank_lines_are_skipped(tmp_path):
 
 @pytest.mark.parametrize("n_files", [1, 2, 3, 7])
 def test_parts_divide_the_text(tmp_path, n_files):
-    lines = [f"{k} a" for k in range(40)]
-    files = [write(tmp_path / f"{k}", "\n\n".join(lines[k::n_files])) for k in range(n_files)]
+    files = [write(tmp_path / f"{k}", "\n\n".join(LINES[k::n_files])) for k in range(n_files)]
     parts = [stream(files, None, endless=False, part=k, n_parts=3) for k in range(3)]
-    assert sorted(itertools.chain(*parts)) == sorted(lines)
+    assert sorted(itertools.chain(*parts)) == sorted(LINES)
     of_files = [{int(line.split()[0]) % n_files for line in part} for part in parts]
     if n_files >= 3:
         assert of_files == [set(range(k, n_files, 3)) for k in range(3)]

@@ -94,9 +94,15 @@ class Subclass(keras.Model):
         return cls(keras.saving.deserialize_keras_object(config["layer"]))
 
 
-def functional(layer):
-    inputs = keras.Input((None, 50), dtype="int32")
+def functional(layer, *more):
+    inputs = keras.Input((*more, None, 50), dtype="int32")
     return keras.Model(inputs, layer(inputs))
+
+
+def saved(model, folder):
+    """The model, saved and loaded."""
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
 
 
 @pytest.mark.slow
@@ -111,8 +117,7 @@ def functional(layer):
     ids=["eager", "functional", "graph", "predict"],
 )
 def test_layer_made_in_layer_has_weights(run, files):
-    ids = batch_to_ids([["a", "b"], ["c"]])
-    np.testing.assert_allclose(run(Made(lambda: Elmo(*files)), ids), Elmo(*files)(ids), atol=1e-6)
+    np.testing.assert_allclose(run(Made(lambda: Elmo(*files)), IDS), Elmo(*files)(IDS), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -126,6 +131,7 @@ def test_model_made_in_scope_has_weights(files):
     np.testing.assert_allclose(model(ids).lm_embeddings[0], expected, atol=1e-6)
 
 
+IDS = batch_to_ids([["a", "b"], ["c"]])
 TEXTS = tf.constant(["the cat sat", "a", "some more words than before"])
 
 
@@ -143,8 +149,7 @@ def model_on_strings(files, **arguments):
 )
 def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
     model = model_on_strings(files, **arguments)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
+    again = saved(model, tmp_path)
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
     elmos = [next(layer for layer in each.layers if isinstance(layer, Elmo)) for each in (again, model)]
     assert elmos[0].get_config() == elmos[1].get_config()
@@ -175,8 +180,7 @@ class OfUser(keras.Model):
 def test_model_of_a_users_class_is_saved(files, tmp_path):
     model = OfUser(files)
     expected = model(TEXTS)
-    model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(keras.models.load_model(tmp_path / "model.keras")(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(saved(model, tmp_path)(TEXTS), expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -192,9 +196,7 @@ def test_training_changes_biLM_if_trainable(trainable, files):
     model.compile(keras.optimizers.Adam(0.01), loss="mse")
     history = model.fit(TEXTS, tf.constant([[1.0], [0.0], [-1.0]]), epochs=4, verbose=0)
     assert history.history["loss"][-1] < history.history["loss"][0]
-    changed = {
-        variable.path for variable in layer.weights if not np.array_equal(variable, before[variable.path])
-    }
+    changed = {v.path for v in layer.weights if not np.array_equal(v, before[v.path])}
     assert changed == {path for path in before if trainable or "mix_0" in path}
 
 
@@ -250,14 +252,13 @@ def test_configuration_alone_warns_until_loaded(files, tmp_path, monkeypatch, ca
 
 def test_elmo_gives_representations_with_dropout():
     layer = Elmo(*FILES, num_output_representations=2, dropout=0.5)
-    ids = batch_to_ids([["a", "b"], ["c"]])
-    first, second = layer(ids)
+    first, second = layer(IDS)
     np.testing.assert_array_equal(first, second)
     layer.mixes[1].gamma.assign([2.0])
-    np.testing.assert_allclose(layer(ids)[1], 2 * first, atol=1e-6)
-    dropped = layer(ids, training=True)[0].numpy()[0]
+    np.testing.assert_allclose(layer(IDS)[1], 2 * first, atol=1e-6)
+    dropped = layer(IDS, training=True)[0].numpy()[0]
     assert 0.2 < (dropped == 0).mean() < 0.8
-    assert [mask.numpy().tolist() for mask in layer.compute_mask(ids)] == [[[True, True], [True, False]]] * 2
+    assert [mask.numpy().tolist() for mask in layer.compute_mask(IDS)] == [[[True, True], [True, False]]] * 2
 
 
 def test_frozen_layer_stays_frozen(files, tmp_path):
@@ -265,14 +266,11 @@ def test_frozen_layer_stays_frozen(files, tmp_path):
     elmo.mixes[1].trainable = False
     assert len(keras.models.clone_model(functional(elmo)).trainable_weights) == len(elmo.trainable_weights)
     elmo.trainable = False
-    model = functional(elmo)
-    model.save(tmp_path / "model.keras")
-    assert not keras.saving.load_model(tmp_path / "model.keras").trainable_weights
+    assert not saved(functional(elmo), tmp_path).trainable_weights
 
 
 def test_keep_sentence_boundaries_adds_marks(files):
-    ids = batch_to_ids([["a", "b"], ["c"]])
-    inner, outer = Elmo(*files)(ids), Elmo(*files, keep_sentence_boundaries=True)(ids)
+    inner, outer = Elmo(*files)(IDS), Elmo(*files, keep_sentence_boundaries=True)(IDS)
     assert outer.shape == (2, 4, 4)
     np.testing.assert_allclose(outer[0, 1:3], inner[0], atol=1e-6)
     assert np.any(outer[1, 2]) and not np.any(outer[1, 3])
@@ -303,9 +301,8 @@ def test_elmo_takes_more_dimensions(files):
     np.testing.assert_array_equal(nested[1], tf.reshape(flat[1], (2, 2, 2, 4)))
     masks = layer.compute_mask(ids.reshape(2, 2, 2, 50))
     assert masks[0].numpy().tolist() == [[[True, True], [True, False]], [[True, False], [True, False]]]
-    inputs = keras.Input((None, None, 50), dtype="int32")
     boundaries = Elmo(*files, keep_sentence_boundaries=True)
-    model = keras.Model(inputs, [*layer(inputs), boundaries(inputs)])
+    model = functional(lambda ids: [*layer(ids), boundaries(ids)], None)
     outputs = model(ids.reshape(2, 2, 2, 50))
     np.testing.assert_allclose(outputs[0], nested[0], atol=1e-6)
     assert model.outputs[2].shape == (None, None, None, 4) and outputs[2].shape == (2, 2, 4, 4)
@@ -313,9 +310,8 @@ def test_elmo_takes_more_dimensions(files):
 
 @pytest.mark.slow
 def test_blank_sentences_have_one_step(files, tmp_path):
-    inputs = keras.Input((None, 50), dtype="int32")
-    vectors = Elmo(*files)(inputs)
-    model = keras.Model(inputs, keras.layers.Bidirectional(keras.layers.LSTM(2))(vectors))
+    both = keras.layers.Bidirectional(keras.layers.LSTM(2))
+    model = functional(lambda ids: both(Elmo(*files)(ids)))
     blank = batch_to_ids([[], []])
     np.testing.assert_array_equal(model.predict(blank, verbose=0), np.zeros((2, 4)))
     layer = Elmo(*files)
@@ -354,17 +350,13 @@ def test_elmo_takes_arguments_of_allennlp(files):
 def test_allennlp_elmo_returns_dictionary(n_mixes, files, tmp_path):
     theirs = bilm.allennlp.Elmo(*files, n_mixes)
     assert theirs.dropout.rate == 0.5
-    ids = batch_to_ids([["a", "b"], ["c"]])
-    result = theirs(ids, training=False)
+    result = theirs(IDS, training=False)
     assert len(result["elmo_representations"]) == n_mixes
     for vectors in result["elmo_representations"]:
-        np.testing.assert_array_equal(vectors, Elmo(*files)(ids))
+        np.testing.assert_array_equal(vectors, Elmo(*files)(IDS))
     np.testing.assert_array_equal(result["mask"], [[True, True], [True, False]])
-    inputs = keras.Input((None, 50), dtype="int32")
-    model = keras.Model(inputs, theirs(inputs)["elmo_representations"][-1])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(ids), result["elmo_representations"][-1])
+    again = saved(functional(lambda ids: theirs(ids)["elmo_representations"][-1]), tmp_path)
+    np.testing.assert_array_equal(again(IDS), result["elmo_representations"][-1])
 
 
 @pytest.mark.slow
@@ -375,8 +367,7 @@ def test_allennlp_names_work_on_tensorflow(files, caplog, tmp_path):
     assert embedder.elmo_bilm.num_layers == 2  # with the word vectors
     vectors, mask = embedder.batch_to_embeddings([["a", "b"], ["c"]])
     ids = names.batch_to_ids([["a", "b"], ["c"]])
-    inputs = keras.Input((None, 50), dtype="int32")
-    for biLM in (names._ElmoBiLm(*files), keras.Model(inputs, embedder.elmo_bilm(inputs))):
+    for biLM in (names._ElmoBiLm(*files), functional(embedder.elmo_bilm)):
         result = biLM(ids)
         assert len(result["activations"]) == 2
         for i, layer in enumerate(result["activations"]):
@@ -488,9 +479,7 @@ def test_dump_weights_writes_tuned_weights(files, tmp_path):
     for variable in layer.encoder.weights:  # as if fine-tuned
         variable.assign(1.1 * variable)
     model = functional(layer)
-    model.save(tmp_path / "task.keras")
-    loaded = keras.saving.load_model(tmp_path / "task.keras").layers[-1]
-    result = loaded.dump_weights(tmp_path / "tuned.hdf5")
+    result = saved(model, tmp_path).layers[-1].dump_weights(tmp_path / "tuned.hdf5")
     assert (result.options_file, result.n_arrays) == (tmp_path / "options.json", len(layer.encoder.weights))
     np.testing.assert_array_equal(Elmo(result.options_file, result.weight_file)(ids), model(ids))
     with pytest.raises(BilmError, match=r"tuned\.hdf5: exists"):

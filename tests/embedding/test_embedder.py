@@ -162,10 +162,8 @@ def test_several_devices_give_equal_vectors(embedder, files):
 
 def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
     ids = Batcher(None, 20).batch_sentences(SENTENCES)
-    model, predictor = (
-        BidirectionalLanguageModel(*files),
-        WordPredictor.from_model(RUN, RUN.parent / "vocab.txt"),
-    )
+    model = BidirectionalLanguageModel(*files)
+    predictor = WordPredictor.from_model(RUN, RUN.parent / "vocab.txt")
     calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
     calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
     calls += [lambda: ElmoEmbedder(*files)]
@@ -210,9 +208,7 @@ def test_threads_take_turns_with_a_model(embedder, expected, monkeypatch):
 
     monkeypatch.setattr(type(embedder.model), "__call__", one_at_a_time)
     with ThreadPoolExecutor(4) as threads:
-        for result in [
-            threads.submit(list, embedder.embed_sentences(SENTENCES, size)) for size in [1, 2] * 4
-        ]:
+        for result in [threads.submit(list, embedder.embed_sentences(SENTENCES, n)) for n in [1, 2] * 4]:
             result.result()
 
 

@@ -86,10 +86,7 @@ def test_sentence_keys_name_datasets(out):
     report = embed(out, lines, use_sentence_keys=True)
     assert report.n_tokens == 9  # the repeated sentence is not embedded again
     assert read(out).keys() == {
-        "a b",
-        "and\N{DIVISION SLASH}or c",
-        "nul\N{SYMBOL FOR NULL} d",
-        "\N{ONE DOT LEADER}",
+        *("a b", "and\N{DIVISION SLASH}or c", "nul\N{SYMBOL FOR NULL} d", "\N{ONE DOT LEADER}"),
         "and\N{DIVISION SLASH}or c\N{DIVISION SLASH}",
     }
 
@@ -300,9 +297,8 @@ def test_file_that_appeared_stays_and_vectors_are_beside_it(out, tmp_path):
         yield from LINES
         out.write_text("another's")
 
-    with pytest.raises(
-        DataError, match=f"^{out}: appeared during the work .*; the result is in {out}.new-1$"
-    ):
+    message = f"^{out}: appeared during the work .*; the result is in {out}.new-1$"
+    with pytest.raises(DataError, match=message):
         embed(out, lines())
     assert out.read_text() == "another's" and len(read(f"{out}.new-1")) == 25
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "out.hdf5.new-1"]

@@ -21,9 +21,8 @@ LINES = TRAIN.read_text().splitlines()
 
 
 def make_model():
-    return LanguageModel(
-        Options.from_json(smallest_options(bidirectional=True, n_tokens_vocab=VOCABULARY.size))
-    )
+    options = smallest_options(bidirectional=True, n_tokens_vocab=VOCABULARY.size)
+    return LanguageModel(Options.from_json(options))
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +98,8 @@ def test_sentence_scores_as_text_of_one_line(scorer):
         expected = in_one_row(scorer, [line])
         losses = tuple(-float(np.mean(each)) for each in (score.forward, score.backward))
         is_known = [*score.is_known, True], [True, *score.is_known]  # the marks too
-        known = [
-            -float(np.mean(each[of_words]))
-            for each, of_words in zip((score.forward, score.backward), is_known, strict=True)
-        ]
+        sides = zip((score.forward, score.backward), is_known, strict=True)
+        known = [-float(np.mean(each[of_words])) for each, of_words in sides]
         assert_close(Evaluation(losses, len(score.forward), ()), expected)
         assert expected.known_losses == pytest.approx(known, rel=1e-5)
 

@@ -92,14 +92,9 @@ def test_restart_from_a_named_step_resumes(tmp_path):
 
 @pytest.mark.slow
 def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
-    train(tmp_path / "run")
-    call = {
-        "train_prefix": TRAIN,
-        "save_dir": tmp_path / "run",
-        "max_steps": 1,
-        "resume": True,
-        "log_every": 1,
-    }
+    path = tmp_path / "run"
+    train(path)
+    call = {"train_prefix": TRAIN, "save_dir": path, "max_steps": 1, "resume": True, "log_every": 1}
     assert bilm.restart(**call).step == 3
     assert bilm.restart(**call).saved is None
     with pytest.raises(TypeError):
@@ -167,10 +162,8 @@ def test_checkpoint_data_precedes_index_and_name(tmp_path, monkeypatch):
         monkeypatch.setattr(os, way, recorded(getattr(os, way)))
     train(tmp_path / "run", 2, save_every=1)
     order = [".data", ".index", "checkpoint"]
-    of_checkpoints = [
-        next(end for end in order if end in name) for name in names if "ckpt" in name or name == "checkpoint"
-    ]
-    assert of_checkpoints == order * 2
+    saved = [name for name in names if "ckpt" in name or name == "checkpoint"]
+    assert [next(end for end in order if end in name) for name in saved] == order * 2
 
 
 def test_checkpoint_is_saved_every_ten_minutes(tmp_path, monkeypatch):

@@ -55,16 +55,10 @@ def test_settings_convert_values():
 
 
 def test_read_arguments_reads_file(tmp_path):
-    file = write_json(
-        tmp_path / "run.json",
-        {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None, "dropout": 0}
-        | {
-            "options": PRESETS["tiny"].to_json() | {"n_tokens_vocab": 80},
-            "changes": {"lstm.dim": 64},
-            "max_time": "90m",
-        },
-    )
-    values = read_arguments(file)
+    given = {"train_prefix": "a", "heldout_prefix": ["b", "c"], "vocab_file": "v", "recipe": None}
+    given |= {"dropout": 0, "changes": {"lstm.dim": 64}, "max_time": "90m"}
+    given |= {"options": PRESETS["tiny"].to_json() | {"n_tokens_vocab": 80}}
+    values = read_arguments(write_json(tmp_path / "run.json", given))
     texts = values["train_prefix"], values["heldout_prefix"], values["vocab_file"]
     assert texts == (("a",), ("b", "c"), "v")
     assert "recipe" not in values and values["options"] == PRESETS["tiny"].to_json()

@@ -49,9 +49,7 @@ def shards(tmp_path):
 @pytest.mark.slow
 def test_two_workers_equal_one_with_twice_the_rows(tmp_path, shards):
     kinds = {"alone": "alone", "replicas": "replicas", "chief": "worker", "other": "worker"}
-    replicas, *both = [
-        ("tests.together", tmp_path / f"{name}.npz", kind, *shards) for name, kind in [*kinds.items()][1:]
-    ]
+    _, replicas, *both = [("tests.together", tmp_path / f"{k}.npz", kinds[k], *shards) for k in kinds]
     processes = [*start(replicas), *start(*both)]
     together.main(str(tmp_path / "alone.npz"), "alone", [*map(str, shards)])
     for process in processes:
@@ -66,10 +64,8 @@ def test_two_workers_equal_one_with_twice_the_rows(tmp_path, shards):
 
 @pytest.mark.slow
 def test_killed_worker_ends_job_and_resume_continues(tmp_path, shards):
-    options = write_json(
-        tmp_path / "options.json",
-        smallest_options(n_epochs=1000, weight_decay=0.1, softmax_row_init="cooccurrence"),
-    )
+    changes = {"n_epochs": 1000, "weight_decay": 0.1, "softmax_row_init": "cooccurrence"}
+    options = write_json(tmp_path / "options.json", smallest_options(**changes))
     flags = ("--seed", 3, "--save-every", 5, "--resume", "--no-xla")
     flags += ("--heldout-prefix", HELDOUT, "--eval-every", 50)
     command = ["bilm", *train_command(tmp_path / "run", options, *flags, text=tmp_path / "shard-*")]

@@ -13,7 +13,7 @@ from bilm.data.batcher import Batcher
 from bilm.errors import VocabularyError
 from bilm.text.prepare import prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
-from tests.helpers import TRAIN, combined_perplexity, run, small_options, smallest_options
+from tests.helpers import TRAIN, assert_same_arrays, combined_perplexity, run, small_options, smallest_options
 
 SETTINGS = {"recipe": "one-pass", "optimizer": "adagrad", "max_steps": 2, "seed": 1}
 WORDS = ("ἄνθρωπος", "ἦν", "ὁ", "été", "naïve")
@@ -31,13 +31,10 @@ def accented(tmp_path_factory):
     assert "words also occurred" not in run(*command, "--min-count", 2)
     characters = {"filters": [[1, 4]], "n_highway": 0}
     options = small_options(bidirectional=False, lstm={"n_layers": 1}, char_cnn=characters)
-    for form in ("NFC", "NFD"):
-        bilm.train(
-            path / f"{form}.txt", path / "vocab.txt", path / f"run-{form}", options=options, **SETTINGS
-        )
-    bilm.train(
-        path / "NFC.txt", path / "vocab.txt", path / "run-words", options=smallest_options(), **SETTINGS
-    )
+    words = smallest_options()
+    for name, form, of_model in (("NFC", "NFC", options), ("NFD", "NFD", options), ("words", "NFC", words)):
+        corpus = path / f"{form}.txt"
+        bilm.train(corpus, path / "vocab.txt", path / f"run-{name}", options=of_model, **SETTINGS)
     return path
 
 
@@ -47,13 +44,10 @@ def forms(text):
 
 @pytest.mark.slow
 def test_new_model_takes_form_of_its_vocabulary(accented):
-    options, weights = [], []
-    for form in ("NFC", "NFD"):
-        stored = bilm.RunDirectory.open(accented / f"run-{form}")
-        options.append(json.loads((stored.path / "options.json").read_text()))
-        weights.append(stored.weights())
-    assert options[0] == options[1] and options[0]["unicode_form"] == "NFC"
-    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    stored = [bilm.RunDirectory.open(accented / f"run-{form}") for form in ("NFC", "NFD")]
+    options, other = (json.loads((each.path / "options.json").read_text()) for each in stored)
+    assert options == other and options["unicode_form"] == "NFC"
+    assert_same_arrays(*(each.weights() for each in stored))
     assert "normal form NFC" in run("info", accented / "run-NFC")
 
 
@@ -105,11 +99,8 @@ def test_test_and_score_of_both_forms_are_equal(accented):
 def test_vectors_of_both_forms_are_equal(accented, tmp_path):
     dump = bilm.dump_weights(accented / "run-NFC", tmp_path / "dump.hdf5")
     sentences = [text.split() for text in forms(" ".join([*WORDS, "né"]))]
-    for embedder in (
-        ElmoEmbedder.from_model(accented / "run-NFC"),
-        ElmoEmbedder.from_model(dump.weight_file),
-    ):
-        composed, decomposed = (embedder.embed_sentence(words) for words in sentences)
+    for model in (accented / "run-NFC", dump.weight_file):
+        composed, decomposed = map(ElmoEmbedder.from_model(model).embed_sentence, sentences)
         np.testing.assert_allclose(composed, decomposed, rtol=0, atol=1e-7)
 
 

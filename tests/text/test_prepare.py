@@ -520,19 +520,8 @@ def test_page_names_the_languages_with_abbreviations():
 def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
     files, expected, flags, _ = SAMPLES[name]
     raw, corpus = write(tmp_path / "raw", files), tmp_path / "corpus"
-    run(
-        "prepare",
-        raw,
-        "--out",
-        corpus,
-        "--heldout",
-        0,
-        "--field",
-        "f",
-        "--encoding",
-        "koi8-r",
-        *flags.split(),
-    )
+    own = ("--field", "f", "--encoding", "koi8-r", *flags.split())
+    run("prepare", raw, "--out", corpus, "--heldout", 0, *own)
     (text,) = [path for path in raw.rglob("*") if path.is_file() and not path.name.startswith(".")]
     pipeline = TextPipeline.from_file(corpus / "text.json")
     assert (pipeline.field, pipeline.encoding) == ("f", "koi8-r")
@@ -662,28 +651,22 @@ def chapters(n_files=40, n_paragraphs=30):
 def test_whole_files_are_held_out(tmp_path):
     raw = write(tmp_path / "raw", chapters())
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
-    facts = facts_of(tmp_path / "a")
-    assert len(facts["heldout_files"]) == 4 and facts["heldout_files"][0] in page.replace(
-        "\n            ", ""
-    )
+    files = facts_of(tmp_path / "a")["heldout_files"]
+    assert len(files) == 4 and files[0] in page.replace("\n            ", "")
     assert len(bilm.prepare(raw, tmp_path / "b", heldout=0.3).heldout_files) == 12  # 13 are not too many
-    names = {os.path.basename(name)[:2] for name in facts["heldout_files"]}
+    names = {os.path.basename(name)[:2] for name in files}
     books = re.findall(r"Book (\d+)", (tmp_path / "a/heldout.txt").read_text())
     assert {f"{int(book):02}" for book in books} == names and len(books) == 4 * 30
-    assert not names & {
-        f"{int(n):02}" for n in re.findall(r"Book (\d+)", "\n".join(sentences_of(tmp_path / "a")))
-    }
+    trained = re.findall(r"Book (\d+)", "\n".join(sentences_of(tmp_path / "a")))
+    assert not names & {f"{int(book):02}" for book in trained}
 
 
 def test_text_of_each_kind_is_held_out(tmp_path):
     """Markup has more bytes for the same text."""
     plain = chapters(20)
-    markup = {
-        f"{name}.xml": "<a>"
-        + "".join(f"<{'p' * 200}>{part}</{'p' * 200}>" for part in text.split("\n\n"))
-        + "</a>"
-        for name, text in plain.items()
-    }
+    tag = "p" * 200
+    markup = {f"{name}.xml": f"<a><{tag}>{text}</{tag}></a>" for name, text in plain.items()}
+    markup = {name: text.replace("\n\n", f"</{tag}><{tag}>") for name, text in markup.items()}
     one = {"one.html": "<html>" + "".join(f"<p>Page {k}. It ends." for k in range(1000))}
     raw = write(tmp_path / "raw", plain | markup | one)
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
@@ -736,11 +719,7 @@ def test_seed_decides_all(tmp_path):
     corpora = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run("prepare", raw, "--out", tmp_path / name, "--seed", seed)
-        corpora[name] = {
-            path.relative_to(tmp_path / name): path.read_bytes()
-            for path in (tmp_path / name).rglob("*.*")
-            if path.is_file()
-        }
+        corpora[name] = snapshot(tmp_path / name)
     assert corpora["a"] == corpora["b"] != corpora["c"]
 
 
@@ -861,10 +840,8 @@ def test_corpus_in_a_folder_is_no_text(tmp_path):
 
 
 def test_long_elements_are_divided(tmp_path):
-    raw = write(
-        tmp_path / "raw",
-        {"t.html": "<pre>" + "The stranger departed. The others followed. " * 2000 + "</pre>"},
-    )
+    text = "The stranger departed. The others followed. " * 2000
+    raw = write(tmp_path / "raw", {"t.html": f"<pre>{text}</pre>"})
     run("prepare", raw, "--out", tmp_path / "corpus")
     assert facts_of(tmp_path / "corpus")["heldout"]["n_sentences"] < 800
     *_, after = html_pieces(["<p>" + "a " * (1 << 20), "<p>But <b>not</b> this."], Counter())
@@ -883,9 +860,7 @@ def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
     text = tmp_path / "corpus/train/part-00000.txt"
     message = refuse("prepare", text, "--out", tmp_path / "corpus", "--overwrite")
     assert "is an input and would be lost" in message
-    assert {
-        name: data for name, data in snapshot(tmp_path).items() if not name.startswith("corpus")
-    } == before
+    assert {k: data for k, data in snapshot(tmp_path).items() if not k.startswith("corpus")} == before
 
 
 def test_interruption_leaves_nothing(tmp_path, monkeypatch):
