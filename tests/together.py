@@ -35,7 +35,8 @@ def strategy_of(kind):
 
 
 def take_steps(kind, files, strategy, worker, is_sampled):
-    changes = {"accumulate": 2 if kind == "alone" else 1, "n_tokens_vocab": 73, "lstm": {"n_layers": 1}}
+    n_times = 1 + is_sampled  # which two replicas do, and accumulate
+    changes = {"accumulate": 2 if kind == "alone" else n_times, "n_tokens_vocab": 73, "lstm": {"n_layers": 1}}
     options = Options.from_json(small_options(**REGULARIZED, **changes, sample_softmax=is_sampled))
     keras.utils.set_random_seed(3)
     with strategy.scope():
@@ -46,7 +47,7 @@ def take_steps(kind, files, strategy, worker, is_sampled):
     orders = [Order(shuffle=True, seed=3, part=part, n_parts=2) for part in parts]
     streams = [training_batches(files, vocabulary, options, order) for order in orders]
     joined = (
-        TrainingBatch(sum((batch.parts for batch in step), ()), step[0].position)
+        TrainingBatch(sum((batch.parts for batch in step), ()) * n_times, step[0].position)
         for step in zip(*streams, strict=True)
     )
     return trainer, list(training_steps(trainer, joined, 4))

@@ -198,8 +198,9 @@ class Staging:
             DataError: another output has appeared under the name, or the old one may not be replaced.
             OSError: from the file system.
         """
-        with suppress(OSError):  # an empty directory has a mode too
-            shutil.copymode(self.target, self.new)
+        if self._replaces or self.target.is_dir():  # an empty directory has a mode too
+            with suppress(OSError):
+                shutil.copymode(self.target, self.new)
         if self._replaces:
             self._check()
             if keep_old or self.target.is_dir():

@@ -98,8 +98,8 @@ def complete(
 ) -> tuple[Options, str]:
     """Fill in what depends on the size of the run; return the options, and a line that says why or "".
 
-    The values are those of a recipe; or, to continue training a model that had one other than bilm-tf's, a
-    warm-up that fits the number of steps (the decay adapts by itself).
+    The values are those of a recipe; or, to continue training a model that had one with Muon, a warm-up that
+    fits the number of steps (the decay adapts by itself).
 
     Args:
         options: options of the model.

@@ -333,8 +333,8 @@ class RunDirectory:
         Args:
             lock: lock of the directory; without it in its place, another run may be there.
         """
-        if not self.index.exists() and (lock is None or lock.is_in_place):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if not self.index.exists() and (lock is None or lock.is_in_place):
                 files.remove_run(self.path)
 
 

@@ -291,15 +291,16 @@ def _require_same_start(
     """Check that all workers begin alike.
 
     Raises:
-        LostWorkerError: they do not, which may pass: one may have read a file that another was writing.
+        DataError: they have other texts or seeds.
+        LostWorkerError: they begin from other checkpoints, of which one may have been written meanwhile.
     """
     own = [is_resumed, start and start.step, trainer.seed, text.counts.n_tokens]
     every = trainer.workers.gather_json(own)
+    problem = f"the workers begin differently (resumed, step, seed, tokens: {every})"
+    if any(other[2:] != own[2:] for other in every):
+        raise DataError(f"{problem}; give all the same seed and text")
     if any(other != own for other in every):
-        raise LostWorkerError(
-            f"the workers begin differently (resumed, step, seed, tokens: {every}); all must read the same "
-            "run directory and text; start the job again"
-        )
+        raise LostWorkerError(f"{problem}; all must read the same run directory; start the job again")
 
 
 def _restored(

@@ -100,6 +100,7 @@ class _Blocks:
         self._has_reading: list[bool] = []  # of each open apparatus
         self._choices: list[str] = []  # open choices, "chosen" with a reading, and readings
         self._n_sentences = 0  # open elements
+        self._is_weak = False  # whether the open word is a weak hyphen
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
@@ -121,7 +122,8 @@ class _Blocks:
             else:
                 self.text("\n")
         elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
-            self.text(" " * (attributes.get("force") != "weak"))  # such a hyphen belongs to the word
+            self._is_weak = attributes.get("force") == "weak"  # such a hyphen belongs to the word
+            self.text(" " * (not self._is_weak))
         elif self._is_block(name):
             self.end_paragraph()
         if name == "app":
@@ -160,7 +162,8 @@ class _Blocks:
             self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
         if name in self._rules.words:
-            self.text(" ")
+            self.text(" " * (not self._is_weak))
+            self._is_weak = False
         elif name not in self._rules.lines and self._is_block(name):
             self.end_paragraph()
 

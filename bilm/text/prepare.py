@@ -385,8 +385,7 @@ class _Corpus:
         counts = choose_words(words, report.train.n_sentences, settings.min_count, settings.max_size)
         (self._directory / VOCABULARY).write_bytes(vocabulary_text(counts.words, VOCABULARY))
         report.n_words = len(counts.words)
-        n_forgotten = report.train.n_tokens - counts.n_tokens
-        report.coverage = counts.coverage * (1 - n_forgotten / report.train.n_tokens)
+        report.coverage = counts.coverage * (counts.n_tokens / report.train.n_tokens)  # some are forgotten
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
             report.warnings.append(describe_marks(n_marks))
         if report.train.longest > _LONG_SENTENCE and settings.split is Split.SENTENCES:

@@ -90,8 +90,8 @@ def lost_workers_told(worker: Worker) -> Iterator[None]:
         if worker.n_workers == 1 or messages.is_out_of_memory(error):
             raise
         raise LostWorkerError(
-            f"worker {worker.index} lost contact with the others ({messages.reason(error)}); stop "
-            "the remaining workers and start the job again with resume=True"
+            f"worker {worker.index} lost contact with the others, or did not find them "
+            f"({messages.reason(error)}); stop the remaining workers and start the job again with resume=True"
         ) from error
 
 

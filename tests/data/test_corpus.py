@@ -180,7 +180,7 @@ def test_record_round_trip(tmp_path, monkeypatch):
         assert [*text.counts.shards] == [*again.shards]
         write(path, "a b d\n\na\n")
         os.utime(path, ns=(1, 1))  # a clock may be too coarse to tell the two apart
-        with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*text: the file has changed"):
+        with pytest.raises(DataError, match="`train_prefix`: cannot be resumed .*: differs from the file"):
             corpus.read_text(["text"], "train_prefix", WORDS, resources, record)
 
 
