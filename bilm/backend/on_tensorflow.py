@@ -286,9 +286,9 @@ def is_dense(tensor: Any) -> bool:  # noqa: ANN401
     return not isinstance(tensor, tf.SparseTensor | tf.RaggedTensor | tf.IndexedSlices)
 
 
-def asserted(values: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
+def asserted(values: tf.Tensor, condition: tf.Tensor, *message: str | tf.Tensor) -> tf.Tensor:
     """Return the values of a graph, which raises an error when it runs if the condition is false."""
-    with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
+    with tf.control_dependencies([tf.debugging.Assert(condition, [*message], summarize=1)]):
         return tf.identity(values)
 
 

@@ -75,11 +75,9 @@ def _unicode_form(text: str) -> UnicodeForm | None:
         OptionsError: there is no such form.
     """
     form = text.upper()
-    if form == "NONE":
-        return None
-    if form not in UnicodeForm.values():
+    if form not in map(str.upper, _FORMS):
         raise OptionsError(f"{text!r:.80} is not one of {', '.join(_FORMS)}")
-    return UnicodeForm(form)
+    return None if form == "NONE" else UnicodeForm(form)
 
 
 UNICODE_FORM = Parsed("|".join(_FORMS), _unicode_form)
@@ -164,8 +162,7 @@ def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
 
 def choice(name: str, text: str, values: Iterable[str], *names: str, **settings: Any) -> Decorator:
     """Return an option that takes one of several values; the other arguments are those of `path`."""
-    kind = click.Choice([str(value) for value in values])
-    return click.option(name, *names, type=kind, help=text, **settings)
+    return click.option(name, *names, type=click.Choice([*map(str, values)]), help=text, **settings)
 
 
 def typed_names(context: click.Context) -> set[str]:

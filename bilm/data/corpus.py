@@ -132,7 +132,7 @@ def count_corpus(
             n_characters += sum(map(len, words)) + len(words)
             shared |= heldout_words.keys() & map(hash, sentences)
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
-            ids = vocabulary.lookup(words, are_in_form=True)
+            ids = vocabulary.lookup(words)
             if (ids < 0).any():
                 vocabulary.unk_for(words[int(np.argmax(ids < 0))])
             word_counts += np.bincount(ids + 1, minlength=vocabulary.size + 1)

@@ -69,10 +69,6 @@ class LMDataset:
         self.reverse, self.test, self.shuffle_on_load = reverse, test, shuffle_on_load
         self._random = random.Random(random.getrandbits(64))
 
-    @functools.cached_property
-    def _sentences(self) -> Iterator[list[str]]:
-        return self._read()
-
     def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield sentences: ids (n words + 2,), and characters (n words + 2, max_word_length) or None."""
         for words in self._sentences:  # "yield from" would close the sentences with this generator
@@ -108,8 +104,9 @@ class LMDataset:
             ids = np.where(ids < self.vocab.size, ids, np.int32(self.vocab.unk))
         return {"token_ids": ids, "tokens_characters": characters, "next_token_id": window.targets[direction]}
 
-    def _read(self) -> Iterator[list[str]]:
-        """Yield the words of sentences."""
+    @functools.cached_property
+    def _sentences(self) -> Iterator[list[str]]:
+        """Words of sentences, in one iterator for all calls."""
         while True:
             is_empty = True
             shards = list(self._files)

@@ -1,17 +1,15 @@
-"""Grouping of sentences into chunks, and packing of sentences into rows of nearly equal length."""
+"""Packing of sentences into rows of nearly equal length, and the form of their vectors."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from bilm.errors import OptionsError, require_kind
 from bilm.io import in_groups
 from bilm.options.parameters import Pooling
-
-_Sentence = TypeVar("_Sentence")
 
 Layers = Literal["all", "top", "average", "concat", "characters"] | int
 """Choice of layers: all, the top one, their unweighted mean, or one by its number (0: the word vectors); the
@@ -56,32 +54,6 @@ class VectorForm:
 
 
 ALL_LAYERS = VectorForm()
-
-
-def chunks(
-    sentences: Iterable[_Sentence],
-    is_enough: Callable[[int, int], bool],
-    n_words_of: Callable[[_Sentence], int | None],
-) -> Iterator[list[_Sentence]]:
-    """Yield non-empty chunks of consecutive sentences.
-
-    Args:
-        sentences: sentences, or items that contain one.
-        is_enough: returns whether numbers of sentences, and of tokens with sentence marks, complete a chunk.
-        n_words_of: returns the number of words of a sentence; None for an item that is not a sentence.
-    """
-    chunk: list[_Sentence] = []
-    n_sentences = n_tokens = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        n_words = n_words_of(sentence)
-        n_sentences += n_words is not None
-        n_tokens += (n_words or 0) + 2
-        if is_enough(n_sentences, n_tokens):
-            yield chunk
-            chunk, n_sentences, n_tokens = [], 0, 0
-    if chunk:
-        yield chunk
 
 
 Lengths: TypeAlias = "Sequence[int] | np.ndarray"

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,13 +91,10 @@ class Rows:
             n_past = bisect_right(self._firsts, following)
             self._places[:n_past], self._firsts[:n_past] = [self._place], [following]
             self._firsts = [first - following + n_rows for first in self._firsts]
-        n_sentences = len(kept)
-        for block in blocks:
-            self._places.append(block.place)
-            self._firsts.append(n_sentences)
-            n_sentences += len(block.sentences)
-        self._current, self._following = np.arange(n_rows), n_rows
         fetched = [block.sentences for block in blocks]
+        self._places += [block.place for block in blocks]
+        self._firsts += accumulate(map(len, fetched[:-1]), initial=len(kept))
+        self._current, self._following = np.arange(n_rows), n_rows
         self._set_sentences(stream.join_sentences([kept, *fetched], self._vocab))
         return True
 
@@ -115,8 +112,7 @@ class Rows:
         offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
         lengths = self._sentences.select(numbers).lengths - offsets
         last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
-        filled = np.cumsum(lengths)[last]
-        filled[1:] -= filled[:-1].copy()
+        filled = np.diff(np.cumsum(lengths)[last], prepend=0)
         lengths[last] -= np.maximum(filled - n_steps, 0)
         self._following += len(row_of)
         self._current, self._offsets = numbers[last], offsets[last] + lengths[last]

@@ -11,7 +11,6 @@ from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, json_objects
 from bilm.io.lines import read_lines
 from bilm.io.shards import name_files
-from bilm.options.parameters import normaliser
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.vocabulary.vocabulary_file import EOS
 
@@ -195,7 +194,6 @@ def encode_sentences(
     vocab: Vocabulary,
     max_sentences: int | None = None,
     max_tokens: int | None = None,
-    are_in_form: bool = False,
 ) -> Sentences:
     """Encode the next sentences.
 
@@ -204,7 +202,6 @@ def encode_sentences(
         vocab: character-level or word-level vocabulary.
         max_sentences: maximum number of sentences.
         max_tokens: stop after the sentence that reaches this number of tokens, including both marks.
-        are_in_form: true if the lines are known to be in the vocabulary's normal form.
 
     Raises:
         VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
@@ -222,29 +219,25 @@ def encode_sentences(
         lengths.append(len(words) + 1)
         n_tokens += len(words) + 2
         if len(tokens) >= _ENCODE_TOKENS:
-            pieces.append(_encode(tokens, vocab, oov, are_in_form))
+            pieces.append(_encode(tokens, vocab, oov))
             tokens = []
         if max_tokens is not None and n_tokens >= max_tokens:
             break
-    pieces.append(_encode(tokens, vocab, oov, are_in_form))
+    pieces.append(_encode(tokens, vocab, oov))
     ends = np.cumsum(lengths, dtype=np.int64)
     starts = ends - np.array(lengths, np.int64)
     return Sentences(np.concatenate(pieces), starts, ends, tuple(oov))
 
 
-def _encode(tokens: Sequence[str], vocab: Vocabulary, oov: dict[str, int], are_in_form: bool) -> np.ndarray:
+def _encode(tokens: Sequence[str], vocab: Vocabulary, oov: dict[str, int]) -> np.ndarray:
     """Return the ids of tokens; out-of-vocabulary words are added to `oov` with their numbers."""
-    ids = vocab.lookup(tokens, are_in_form)
-    outside = np.flatnonzero(ids < 0)
-    if not outside.size:
-        return ids
-    unk = vocab.unk_for(tokens[outside[0]])  # required as target, even if the input is read by characters
     if not isinstance(vocab, UnicodeCharsVocabulary):
-        ids[outside] = unk
-    else:
-        words: Sequence[str] = [tokens[k] for k in outside.tolist()]
-        if not are_in_form:
-            words = vocab.in_form(words)
+        return vocab.word_ids(tokens)
+    ids = vocab.lookup(tokens)
+    outside = np.flatnonzero(ids < 0)
+    if outside.size:
+        vocab.unk_for(tokens[outside[0]])  # required as target, although the input is read by characters
+        words = vocab.in_form([tokens[k] for k in outside.tolist()])
         ids[outside] = [vocab.size + oov.setdefault(word, len(oov)) for word in words]
     return ids
 
@@ -323,8 +316,7 @@ def sentence_stream(
     by_shard = len(files) >= order.n_parts
     shards = files[order.part :: order.n_parts] if by_shard else files
     within = dataclasses.replace(order, part=0, n_parts=1) if by_shard else order
-    for epoch in count(start.epoch):
-        first = start if epoch == start.epoch else Place(epoch)
+    for first in chain([start], map(Place, count(start.epoch + 1))):
         is_empty = not first.sentence
         for block in _epoch(shards, vocab, within, first, keep_blank):
             is_empty = False
@@ -346,10 +338,9 @@ def every_nth(files: Sequence[PathLike], vocab: Vocabulary, n: int) -> Iterator[
         DataError: the files cannot be read.
         VocabularyError: as `sentence_stream`.
     """
-    in_form = normaliser(vocab.unicode_form)
-    lines = chain.from_iterable(read_lines(file, in_form) for file in files)
+    lines = chain.from_iterable(map(read_lines, files))
     chosen = islice(filter(str.strip, lines), 0, None, n)
-    while sentences := encode_sentences(chosen, vocab, None, _FILE_ORDER_TOKENS, are_in_form=True):
+    while sentences := encode_sentences(chosen, vocab, None, _FILE_ORDER_TOKENS):
         yield sentences
 
 
@@ -364,12 +355,10 @@ def _epoch(
         raise _changed(f"there are {len(shards)} files to read, and {start.shard} were read before")
     shard, line = start.shard, start.line  # place of the next line
 
-    in_form = normaliser(vocab.unicode_form)
-
     def texts() -> Iterator[str]:
         nonlocal shard, line
         for number in range(start.shard, len(shards)):
-            lines = read_lines(shards[number], in_form)
+            lines = read_lines(shards[number])
             if not keep_blank:
                 lines = (text for text in lines if text and not text.isspace())
             lines = islice(lines, order.part, None, order.n_parts)
@@ -389,7 +378,7 @@ def _epoch(
     max_tokens = _MAX_BUFFER_TOKENS if order.shuffle else _FILE_ORDER_TOKENS
     for number in count(start.block):
         place = Place(start.epoch, number, shard, line, behind, sentence)
-        sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens, are_in_form=True)
+        sentences = encode_sentences(source, vocab, order.shuffle_buffer, max_tokens)
         if not len(sentences):
             return
         if order.shuffle and order.passage_tokens:

@@ -16,6 +16,7 @@ from bilm.backend.keras_backend import Tensor, backend, keras, on_device, requir
 from bilm.backend.settings import TOKENS_AT_ONCE, power_of_two
 from bilm.data import packing
 from bilm.errors import OptionsError, require_flags, require_positive
+from bilm.io import in_groups
 from bilm.io.background import map_in_order
 from bilm.models import sentence_encoder as inference
 from bilm.models.bidirectional_lm import InferenceModel
@@ -291,11 +292,10 @@ class ChunkEmbedder:
             digest.update(self.model.encoder.precision.encode())
         return digest.hexdigest()
 
-    def is_chunk(self, n_sentences: int, n_tokens: int) -> bool:
-        """Return True if there are enough sentences to embed together: with state, whole batches."""
-        if self.stateful and n_sentences % (self._max_rows or 1):
-            return False
-        return n_tokens >= self.model.batch_tokens
+    @property
+    def chunk_size(self) -> tuple[int, int]:
+        """Least tokens of a chunk, and a divisor of its number of sentences: with state, that of a batch."""
+        return self.model.batch_tokens, (self._max_rows or 1) if self.stateful else 1
 
     def embed_chunk(
         self, sentences: Sequence[Sequence[str]], form: packing.VectorForm = packing.ALL_LAYERS
@@ -336,9 +336,7 @@ class ChunkEmbedder:
 
         blank = self.no_vectors(form)
         pairs = ((item, words_of(item)) for item in items)
-        in_memory = packing.chunks(
-            pairs, self.is_chunk, lambda pair: None if pair[1] is None else len(pair[1])
-        )
+        in_memory = in_groups(pairs, lambda pair: len(pair[1] or ()) + 2, *self.chunk_size)
         return map_in_order(embed, in_memory, self.n_at_once)
 
     def no_vectors(self, form: packing.VectorForm) -> np.ndarray:

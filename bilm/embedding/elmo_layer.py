@@ -252,7 +252,7 @@ class Elmo(backend.Layer):
     def _finish(self, mixed: Tensor, lengths: Tensor, inputs: Tensor, training: bool | None) -> Tensor:
         """Cut marks from (rows, words + 2, dim) if wanted, restore the inputs' dimensions, apply dropout."""
         if not self.keep_sentence_boundaries:
-            mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0], axis=1)
+            mixed = _at_least_one(inference.without_marks(mixed[:, None], lengths)[:, 0])
         ops = keras.ops
         shape = (*ops.shape(inputs)[: -self._ids.n_inner], *ops.shape(mixed)[1:])
         return self.dropout(ops.reshape(mixed, shape), training=training)
@@ -275,7 +275,7 @@ class Elmo(backend.Layer):
             mask = keras.ops.sum(mask, axis=-1)
             mask = keras.ops.pad(mask, [[0, 0]] * (len(mask.shape) - 1) + [[2, 0]], constant_values=1)
         if not self.keep_sentence_boundaries:
-            mask = _at_least_one(mask[..., 2:], axis=-1)
+            mask = _at_least_one(mask[..., 2:, None])[..., 0]
         return keras.ops.cast(mask, "bool")
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:  # noqa: ANN401
@@ -386,10 +386,8 @@ class Elmo(backend.Layer):
         }
 
 
-def _at_least_one(values: Any, axis: int) -> Any:  # noqa: ANN401
-    """Return the values of words along an axis, or one zero if there are no words."""
-    rank = len(values.shape)
-    padding, first, others = [[0, 0]] * rank, [slice(None)] * rank, [slice(None)] * rank
-    padding[axis], first[axis], others[axis] = [0, 1], slice(0, 1), slice(1, None)
-    padded = keras.ops.pad(values, padding)
-    return keras.ops.concatenate([padded[tuple(first)], values[tuple(others)]], axis=axis)
+def _at_least_one(values: Any) -> Any:  # noqa: ANN401
+    """Return the vectors of words, (..., words, dim), or one of zeros if there are no words."""
+    padding = [*[[0, 0]] * (len(values.shape) - 2), [0, 1], [0, 0]]
+    first = keras.ops.pad(values, padding)[..., :1, :]
+    return keras.ops.concatenate([first, values[..., 1:, :]], axis=-2)

@@ -268,11 +268,7 @@ class ElmoEmbedder(ChunkEmbedder):
                 `batch_size`.
         """
         sentences = list(batcher.words_of_each(batch))
-        if self.model.stateful and len(sentences) > self.model.max_batch_size:
-            raise DataError(
-                f"{len(sentences)} sentences, but the state of only {self.model.max_batch_size} is carried; "
-                "give smaller batches or a larger batch_size"
-            )
+        self.model.require_states(len(sentences), "sentences", "smaller batches or a larger batch_size")
         return list(self.embed_sentences(sentences))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilm.data.packing import VectorForm, chunks
+from bilm.data.packing import VectorForm
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.embedding.word_output import occurrences
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, background, is_url, outputs
+from bilm.io import PathLike, atomic, background, in_groups, is_url, outputs
 
 try:
     import pyarrow as pa
@@ -35,18 +35,17 @@ FILE, LINE, SENTENCE, TOKENS, VECTORS = "file", "line", "sentence", "tokens", "v
 POSITION, WORD, VECTOR = "position", "word", "vector"
 
 
-def sentence_tables(
-    file: str, lines: Iterable[str], is_enough: Callable[[int, int], bool]
-) -> Iterator[pa.Table]:
+def sentence_tables(file: str, lines: Iterable[str], least: int, multiple: int = 1) -> Iterator[pa.Table]:
     """Yield tables of a text's lines: `file`, `line` from 0, and `sentence`, the stripped line.
 
     Args:
         file: value of the column `file`.
         lines: lines of the text; a blank line gets a row too.
-        is_enough: function of the numbers of sentences and of tokens, with their marks; True ends a table.
+        least: tokens of a table, with the marks of its sentences; only the last one may have fewer.
+        multiple: divisor of the number of lines of all tables but the last.
     """
-    numbered = ((number, line.strip()) for number, line in enumerate(lines))
-    for chunk in chunks(numbered, is_enough, lambda line: len(line[1].split())):
+    numbered = enumerate(map(str.strip, lines))
+    for chunk in in_groups(numbered, lambda line: len(line[1].split()) + 2, least, multiple):
         numbers, sentences = zip(*chunk, strict=True)
         columns = {FILE: [file] * len(chunk), LINE: pa.array(numbers, pa.int64()), SENTENCE: sentences}
         yield pa.table(columns)
@@ -268,7 +267,7 @@ def embed_parquet(
                     column = vector_column(vectors, is_pooled=True)
                     yield pa.table({FILE: [name] * len(chunk), **places, WORD: found, VECTOR: column})
                 continue
-            sentences = sentence_tables(name, lines, embedder.is_chunk)
+            sentences = sentence_tables(name, lines, *embedder.chunk_size)
             yield from background.map_in_order(
                 lambda table: embedded(embedder, table, form), sentences, embedder.n_at_once
             )

@@ -280,7 +280,7 @@ class WordPredictor(Scorer):
     def _is_word(self) -> np.ndarray:
         """Ids that can be predicted, bool (words,): of one word, the last one if it is repeated."""
         words = self.vocabulary.words
-        is_last = self.vocabulary.lookup(words, are_in_form=True) == np.arange(len(words))
+        is_last = self.vocabulary.lookup(words) == np.arange(len(words))
         are_words = [word not in SPECIAL_TOKENS and word.split() == [word] for word in words]
         return is_last & np.array(are_words)
 

@@ -43,14 +43,19 @@ def as_patterns(text: PathLike | Iterable[PathLike], argument: str) -> tuple[str
     return tuple(str(os.fsdecode(pattern)) for pattern in patterns)
 
 
-def in_groups(items: Iterable[_Item], size_of: Callable[[_Item], int], least: float) -> Iterator[list[_Item]]:
-    """Yield consecutive items in lists whose sizes reach `least` in all, except for the last list."""
+def in_groups(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], least: float, multiple: int = 1
+) -> Iterator[list[_Item]]:
+    """Yield consecutive items in lists whose sizes reach `least` in all, except for the last list.
+
+    The number of items in each of the others is a multiple of `multiple`.
+    """
     group: list[_Item] = []
     size = 0
     for item in items:
         group.append(item)
         size += size_of(item)
-        if size >= least:
+        if size >= least and len(group) % multiple == 0:
             yield group
             group, size = [], 0
     if group:

@@ -111,18 +111,14 @@ def not_text(head: bytes, is_plain: bool = True) -> str | None:
         The description, or None for what may be text.
     """
     head = head.removeprefix(b"\xef\xbb\xbf")
-    for start, description in _NOT_TEXT.items():
-        if re.match(start, head, re.DOTALL):
-            return description
-    if is_plain and (markup := _MARKUP.match(head)):
-        return f"markup ({markup[1].decode()} ...), not sentences; `bilm prepare` makes a corpus of it"
-    return None
+    kind = next((kind for start, kind in _NOT_TEXT.items() if re.match(start, head, re.DOTALL)), None)
+    if kind is None and is_plain and (markup := _MARKUP.match(head)):
+        kind = f"markup ({markup[1].decode()} ...), not sentences; `bilm prepare` makes a corpus of it"
+    return kind
 
 
 def describe_names(names: Iterable[str]) -> str | None:
     """Describe a directory or archive with files of these names, as `what_it_is`."""
     present = [PurePosixPath(name).name for name in names]
-    for pattern, description in _BY_NAME.items():
-        if any(re.fullmatch(pattern, name) for name in present):
-            return description
-    return None
+    kinds = (kind for pattern, kind in _BY_NAME.items() if any(map(re.compile(pattern).fullmatch, present)))
+    return next(kinds, None)

@@ -162,12 +162,11 @@ def invisible_in(text: str) -> dict[str, int]:
 
 
 _BLOCK_BYTES = 1 << 20
-_UTF8_MARK = b"\xef\xbb\xbf"
 _MOST_LINE_BYTES = 1 << 24  # several books; as words in memory twenty times as much
 _MOST_NUL = 0.05  # share of the bytes: 7% for the spaces of Cyrillic UTF-16 alone, far less in damaged text
 
 
-def read_lines(path: PathLike, edit: Callable[[str], str] = str) -> Iterator[str]:
+def read_lines(path: PathLike) -> Iterator[str]:
     """Yield the lines of a text file without line ends.
 
     NUL is an ordinary character, unless it is so frequent that the file cannot be UTF-8 text.
@@ -175,14 +174,13 @@ def read_lines(path: PathLike, edit: Callable[[str], str] = str) -> Iterator[str
     Args:
         path: a UTF-8 file: plain, gzip, xz, bzip2 or zstandard, recognised by content. A
             `bilm.io.shards.Shard` is checked for changes.
-        edit: applied to the text, several lines at a time; leaves line ends as they are.
 
     Raises:
         DataError: the file is missing, not readable, truncated or corrupt, is not UTF-8, or has a line of
             more than 16 MiB (the message names the line); or a shard has changed.
     """
     for block in text_blocks(path):
-        yield from edit(block).removesuffix("\n").split("\n")
+        yield from block.removesuffix("\n").split("\n")
 
 
 def read_words(path: PathLike) -> list[str]:
@@ -276,13 +274,11 @@ def decode(data: bytes, name: str, n_lines: int = 0) -> str:
     Raises:
         DataError: the lines are not UTF-8; names the first.
     """
-    if not n_lines:
-        data = data.removeprefix(_UTF8_MARK)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8" if n_lines else "utf-8-sig")  # which leaves out a byte order mark
     except UnicodeDecodeError as error:
-        line = n_lines + data.count(b"\n", 0, error.start) + 1
-        problem = f"not UTF-8 (byte 0x{data[error.start]:02x}: {error.reason}); convert it with iconv"
+        line = n_lines + error.object.count(b"\n", 0, error.start) + 1
+        problem = f"not UTF-8 (byte 0x{error.object[error.start]:02x}: {error.reason}); convert it with iconv"
         raise DataError(f"{name}: line {line}: {problem}") from None
 
 

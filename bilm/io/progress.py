@@ -41,7 +41,7 @@ class ProgressLine:
             self._live.start()
             self._live.update(line, refresh=True)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Remove the line, so that other output can follow."""
         with suppress(OSError):
             self._live.stop()

@@ -106,6 +106,12 @@ class InferenceModel:
             others = state[keras.ops.shape(after)[0] :]
             state.assign(keras.ops.concatenate([after, others], axis=0))
 
+    def require_states(self, n_rows: int | None, rows: str, remedy: str) -> None:
+        """Raise a `DataError` for more rows than `max_batch_size`, if `stateful` and the number is known."""
+        if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
+            problem = f"{n_rows} {rows}, but the state of only {self.max_batch_size} is carried"
+            raise DataError(f"{problem}; give {remedy}")
+
 
 class BidirectionalLanguageModel(InferenceModel):
     """A pretrained biLM that maps ids to vectors, like bilm-tf's class of this name.
@@ -198,12 +204,7 @@ class BidirectionalLanguageModel(InferenceModel):
         """
         require_ready()
         ids = self._ids.checked(ids)
-        n_rows = ids.shape[0]
-        if self.stateful and n_rows is not None and n_rows > self.max_batch_size:
-            raise DataError(
-                f"{n_rows} rows, but the state of only {self.max_batch_size} is carried; "
-                "give a smaller batch or a larger max_batch_size"
-            )
+        self.require_states(ids.shape[0], "rows", "a smaller batch or a larger max_batch_size")
         # What infers shapes assigns no states, so its graph must not be the one that is kept.
         run = self._compute if infers_shapes() else self._run
         return BilmOutput(**run(ids), _mixes=self._mixes)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from bilm.backend.keras_backend import backend
 from bilm.backend.settings import portable
 from bilm.errors import DataError, OptionsError
 from bilm.io import PathLike, atomic, outputs
@@ -79,8 +80,7 @@ class ServedElmo(tf.Module):
         is_one_a_row = tf.equal(tf.shape(n_words)[0], tf.shape(tokens)[0])
         are_inside = tf.reduce_all((n_words >= 0) & (n_words <= tf.shape(tokens)[1]))
         message = "sequence_len must have a number for each row of tokens, 0 to the words in a row"
-        with tf.control_dependencies([tf.debugging.Assert(is_one_a_row & are_inside, [message])]):
-            return self._embed(tokens, tf.identity(n_words))
+        return self._embed(tokens, backend.asserted(n_words, is_one_a_row & are_inside, message))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
         if self.ids is None:
@@ -89,20 +89,18 @@ class ServedElmo(tf.Module):
         else:
             ids, is_word = self.ids.lookup(words), tf.sequence_mask(n_words, tf.shape(words)[1])
             unknown = is_word & (ids < 0)  # without <UNK> only
-            problem = [f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)]
-            is_known = tf.debugging.Assert(~tf.reduce_any(unknown), problem, summarize=1)
-            with tf.control_dependencies([is_known]):
-                ids = inference.add_marks(tf.where(is_word, ids + 1, 0), self._marks)
+            problem = f"not in the vocabulary, which has no {UNK}:", tf.boolean_mask(words, unknown)
+            ids = backend.asserted(tf.where(is_word, ids + 1, 0), ~tf.reduce_any(unknown), *problem)
+            ids = inference.add_marks(ids, self._marks)
         vectors = inference.word_vectors(self.encoder, ids)
         with portable():
             layers, _ = inference.run_sentences(self.encoder, vectors, n_words + 2)
         layers = tf.stop_gradient(inference.without_marks(layers, n_words + 2))
         elmo = self.gamma * tf.einsum("k,bkwd->bwd", tf.nn.softmax(self.layer_weights), layers)
         divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]
-        dim = self.encoder.options.lstm.projection_dim
-        named = {"word_emb": layers[:, 0, :, :dim], "elmo": elmo}
-        for i in range(self.encoder.options.lstm.n_layers):
-            named[f"lstm_outputs{i + 1}"] = layers[:, i + 1]
+        lstm = self.encoder.options.lstm
+        named = {"word_emb": layers[:, 0, :, : lstm.projection_dim], "elmo": elmo}
+        named |= {f"lstm_outputs{i}": layers[:, i] for i in range(1, lstm.n_layers + 1)}
         return named | {"default": tf.reduce_sum(elmo, axis=1) / divisor}
 
 

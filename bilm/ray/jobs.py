@@ -101,7 +101,7 @@ def pieces(batch: Mapping[str, Any], n_words: int) -> Iterator[pa.Table]:
         n_words: words of a piece with sentence marks; the sentence that reaches it is kept whole.
     """
     for file in map(str, batch["item"]):
-        for table in parquet.sentence_tables(file, lines_of(file), lambda _, n_tokens: n_tokens >= n_words):
+        for table in parquet.sentence_tables(file, lines_of(file), n_words):
             ends = pa.array([0, table.num_rows], pa.int32())
             columns = [pa.ListArray.from_arrays(ends, column.combine_chunks()) for column in table.columns]
             yield pa.table(columns, table.column_names)

@@ -364,7 +364,7 @@ class RunModel(distribution.StoredModel):
         self.which = "latest" if which is None else which
 
     @cached_property
-    def checkpoint(self) -> CheckpointFile:
+    def weight_file(self) -> CheckpointFile:
         """Checkpoint of the model.
 
         Raises:
@@ -388,8 +388,8 @@ class RunModel(distribution.StoredModel):
         if not files.CheckpointIndex(path).exists():
             return None
         model = cls(path)
-        model.checkpoint = model.run.latest()  # resuming needs all of it
-        record = state.recorded(model.checkpoint)
+        model.weight_file = model.run.latest()  # resuming needs all of it
+        record = state.recorded(model.weight_file)
         writer = record and record.section("settings").take("command", str, None)
         if writer == command or (record and writer is None):
             last = next(reversed(read_calls(path / run_files.CALLS_FILE)), None) if in_place else None
@@ -412,17 +412,12 @@ class RunModel(distribution.StoredModel):
         Raises:
             CheckpointError: the state cannot be read.
         """
-        return state.read_state(self.checkpoint)
-
-    @property
-    def weight_file(self) -> CheckpointFile:
-        """Checkpoint of the model."""
-        return self.checkpoint
+        return state.read_state(self.weight_file)
 
     @property
     def step(self) -> int:
         """Training steps of the checkpoint."""
-        return self.checkpoint.step()
+        return self.weight_file.step()
 
     def predicting_options(self) -> Options:
         """Return the options of the run."""
@@ -439,7 +434,7 @@ class RunModel(distribution.StoredModel):
     @cached_property
     def recorded(self) -> JsonObject:
         """Training state of the checkpoint, for questions of single keys; empty without a readable one."""
-        return state.recorded(self.checkpoint) or JsonObject("", {})
+        return state.recorded(self.weight_file) or JsonObject("", {})
 
     def has_ended_on(self, shards: Collection[Shard]) -> bool:
         """Return true if the checkpoint is at the end of a schedule on the text of these files."""
@@ -469,12 +464,12 @@ class RunModel(distribution.StoredModel):
             OptionsError: the checkpoint is not the newest.
         """
         is_newest = self.which == "latest" or not self.run.index.exists()  # one by name may be the only one
-        newest = self.checkpoint if is_newest else self.run.latest()
+        newest = self.weight_file if is_newest else self.run.latest()
         if self.source != newest.prefix:
             problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
             raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")
         records = [self.path / name for name in (run_files.METRICS_FILE, run_files.CALLS_FILE)]
-        if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.checkpoint) is None:
+        if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.weight_file) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 

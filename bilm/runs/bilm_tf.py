@@ -10,7 +10,7 @@ from bilm.data.lm_datasets import BidirectionalLMDataset, LMDataset
 from bilm.errors import ArgumentError, OptionsError, checked
 from bilm.io import PathLike
 from bilm.io.json_objects import plain
-from bilm.options import Options, parameters, recipes
+from bilm.options import Options, recipes
 from bilm.options.hyper_parameters import dotted
 from bilm.run_directory.directory import RunDirectory
 from bilm.runs import test as testing
@@ -92,9 +92,7 @@ def test(options: Mapping[str, Any], ckpt_file: PathLike, data: LMDataset, batch
         raise OptionsError(f"`options`: {', '.join(differ)} differ from those of {ckpt_file}")
     arguments = _text(data, "test_prefix", True, options) | source
     reporter = ProgressReporter()
-    result = testing.test(
-        batch_size=batch_size, compat=parameters.Compat.BILM_TF, reporter=reporter, **arguments
-    )
+    result = testing.test(batch_size=batch_size, compat="bilm-tf", reporter=reporter, **arguments)
     reporter.say(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     return result.perplexity
 

@@ -307,7 +307,7 @@ def _restored(
     trainer: Trainer, interrupted: directory.RunModel, planned: plan.Plan, reporter: Reporter
 ) -> RunState:
     """Restore the trainer from the checkpoint of an interrupted call, and return the state to go on from."""
-    checkpoint, state = interrupted.checkpoint, interrupted.run_state
+    checkpoint, state = interrupted.weight_file, interrupted.run_state
     interrupted.run.restore(trainer.model, trainer.optimizer, checkpoint)
     worker = trainer.workers.worker
     states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
@@ -362,7 +362,7 @@ def _load(
     del arrays
     if isinstance(source, directory.RunModel):
         restore_optimizer(
-            trainer.optimizer, model.named_weights(), source.checkpoint, source.names, remapping
+            trainer.optimizer, model.named_weights(), source.weight_file, source.names, remapping
         )
     reporter.say(
         f"{'starting' if source.step is None else 'restarting'}: {source.source}"

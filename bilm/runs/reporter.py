@@ -88,12 +88,12 @@ class ProgressReporter(Reporter):
 
     def say(self, line: str) -> None:
         """Write a line of information."""
-        self._line.end()
+        self._line.close()
         self.write(line)
 
     def warn(self, line: str) -> None:
         """Write a warning."""
-        self._line.end()
+        self._line.close()
         self.write(f"warning: {line}", is_result=False)
 
     def begin(self, plan: Plan) -> None:
@@ -140,7 +140,7 @@ class ProgressReporter(Reporter):
 
     def end(self) -> None:
         """Remove the progress line."""
-        self._line.end()
+        self._line.close()
 
     def scored(self, n_scored: int, n_tokens: int) -> None:
         """Show a progress line if one is due."""

@@ -222,6 +222,7 @@ class _Reading:
         heldout_sources: the heldout files.
         divided_kinds: the kinds of file without any.
         n_bytes: bytes of all files.
+        n_read: bytes that have been read.
     """
 
     def __init__(self, sources: Sequence[Source], settings: Settings) -> None:
@@ -236,13 +237,7 @@ class _Reading:
         # Heldout files first: of two equal sentences, the later one may be dropped.
         self._sources = sorted(sources, key=lambda source: source not in self.heldout_sources)
         self._n_shards = min(max(self.n_bytes // _SHARD_BYTES, 1), _MOST_SHARDS)
-        self._n_done = 0
-        self._current: Source | None = None
-
-    @property
-    def n_read(self) -> int:
-        """Bytes that have been read."""
-        return self._n_done + (self._current.n_read if self._current else 0)
+        self.n_read = 0
 
     def _chosen(self, sources: Sequence[Source]) -> list[Source]:
         """Choose heldout files at random; none if most of the text is in files larger than the share."""
@@ -284,15 +279,15 @@ class _Reading:
         problems: list[DataError] = []
         longest = min(max(self.n_bytes // _N_STRETCHES, _LEAST_STRETCH), _MOST_STRETCH)
         for source in self._sources:
-            self._current = source
+            n_before = self.n_read
             try:
                 for pieces in in_groups(source.pieces(self._split, self._field), len, longest):
+                    self.n_read = n_before + source.n_read
                     if not problems:
                         yield source, pieces
             except DataError as error:
                 problems.append(error)
-            self._current = None
-            self._n_done += source.n_bytes
+            self.n_read = n_before + source.n_bytes
         raise_problems(problems)
 
 
@@ -376,8 +371,7 @@ class _Corpus:
         if not report.train.n_sentences:
             problem = "no sentence is left to train on"
             if n_held := report.heldout.n_sentences:
-                problem += f": all that there are ({n_held:,}) are held out"
-                problem += "; `heldout` 0 holds out none"
+                problem += f": all that there are ({n_held:,}) are held out; `heldout` 0 holds out none"
             raise DataError("; ".join([problem, *report.warnings]))
         report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)

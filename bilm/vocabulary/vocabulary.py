@@ -167,19 +167,14 @@ class Vocabulary:
         """Return the word with an id."""
         return self.words[cur_id]
 
-    def lookup(self, words: Sequence[str], are_in_form: bool = False) -> np.ndarray:
-        """Return int32 ids (n words,), -1 for words that are not in the vocabulary.
-
-        Args:
-            words: the words.
-            are_in_form: true if they are known to be in the normal form.
-        """
+    def lookup(self, words: Sequence[str]) -> np.ndarray:
+        """Return int32 ids (n words,) of words in any form; -1 for words that are not in the vocabulary."""
         ids = np.fromiter(map(self._ids.get, words, repeat(-1)), np.int32, len(words))
-        if self._form is not None and not are_in_form:  # what was found is in the form
+        if self._form is not None:  # what was found is in the form
             outside = np.flatnonzero(ids < 0)
             unknown = [words[k] for k in outside.tolist()]
             if (formed := self.in_form(unknown)) is not unknown:
-                ids[outside] = self.lookup(formed, are_in_form=True)
+                ids[outside] = self.lookup(formed)
         return ids
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
@@ -279,10 +274,9 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     def rows_of(self, words: Sequence[str]) -> np.ndarray:
         """Return the rows of any words, int32 (n words, max_word_length)."""
-        ids = self.lookup(words).astype(np.int64)
-        outside = np.flatnonzero(ids < 0)
-        ids[outside] = self.size + outside
-        return self.character_rows(ids, words)
+        ids = self.lookup(words)
+        numbers = np.where(ids < 0, self.size + np.arange(len(words)), ids)
+        return self.character_rows(numbers, words)
 
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True

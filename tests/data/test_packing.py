@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.packing import chunks, enough_rows, pack, pack_in_turn
+from bilm.data.packing import enough_rows, pack, pack_in_turn
+from bilm.io import in_groups
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
 
@@ -46,15 +47,16 @@ def test_fill_puts_values_at_places(lengths, n_rows, data):
     np.testing.assert_array_equal(rows, np.arange(len(lengths)) % n_rows)
 
 
-def test_chunks_end_when_complete():
-    sentences = [("first", ["a"] * 3), ("second", []), ("third", ["a"] * 5), ("last", ["a"])]
+def test_groups_end_when_complete():
+    sentences = [["a"] * 3, [], ["a"] * 5, ["a"]]
 
-    def chunked(is_enough):
-        return list(chunks(sentences, is_enough, lambda sentence: sentence[1] and len(sentence[1])))
+    def grouped(least, multiple=1):
+        return list(in_groups(sentences, lambda words: len(words) + 2, least, multiple))
 
-    assert chunked(lambda _, n_tokens: n_tokens >= 7) == [sentences[:2], sentences[2:3], sentences[3:]]
-    assert chunked(lambda n_sentences, _: n_sentences == 4) == [sentences]
-    assert list(chunks([], lambda *_: True, len)) == []
+    assert grouped(7) == [sentences[:2], sentences[2:3], sentences[3:]]
+    assert grouped(7, 2) == grouped(0, 2) == [sentences[:2], sentences[2:]]
+    assert grouped(0, 4) == grouped(100) == [sentences]
+    assert list(in_groups([], len, 0)) == []
 
 
 def test_pack_fills_rows():

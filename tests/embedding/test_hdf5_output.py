@@ -21,7 +21,7 @@ LINES = [f"line {number} of the text" for number in range(24)]
 class StubEmbedder(ChunkEmbedder):
     """Vectors that tell words apart; five sentences are a chunk."""
 
-    n_layers, dim, stateful, n_at_once = 3, 4, False, 1
+    n_layers, dim, stateful, n_at_once, chunk_size = 3, 4, False, 1, (0, 5)
 
     def __init__(self, fingerprint="model"):
         self._fingerprint = fingerprint
@@ -29,9 +29,6 @@ class StubEmbedder(ChunkEmbedder):
     @property
     def fingerprint(self):
         return self._fingerprint
-
-    def is_chunk(self, n_sentences, n_tokens):
-        return n_sentences >= 5
 
     def embed_chunk(self, sentences, form):
         ones = np.ones((3, 1, 4) if form.layers == "all" else (1, 4), form.dtype)
@@ -106,22 +103,22 @@ def test_file_has_form(out):
 
 
 @pytest.mark.parametrize(
-    ("form", "second"),
-    [({}, 10), ({"use_sentence_keys": True}, 7), ({"layers": "top", "compression": "gzip"}, 10)],
+    "form",
+    [{}, {"use_sentence_keys": True}, {"layers": "top", "compression": "gzip"}],
     ids=["numbers", "sentences", "compressed"],
 )
-def test_resume_finishes_what_was_interrupted(form, second, out, tmp_path):
+def test_resume_finishes_what_was_interrupted(form, out, tmp_path):
     lines = ["a b", "", "a b", *LINES]
     with pytest.raises(KeyboardInterrupt):
         embed(out, interrupted(lines[:11]), **form)
     with pytest.raises(KeyboardInterrupt):
         embed(out, interrupted(lines[:16]), resume=True, **form)
-    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, second)]
+    assert [path.name for path in parts(out)] == [f"part-{start:012}.hdf5" for start in (0, 10)]
     assert not out.exists()
     parts_directory = parts(out)[0].parent
     (parts_directory / "part-unfinished.tmp").write_text("of a process that was killed")
     report = embed(out, lines, resume=True, **form)
-    assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, second + 5)
+    assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, 15)
     embed(tmp_path / "whole.hdf5", lines, **form)
     assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "whole.hdf5"]

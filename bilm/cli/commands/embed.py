@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,16 +208,14 @@ def embed(
     sentences = [(text, sentences_of(lines)) for text, lines in named]
     source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
     unit = "sentences" if raw else "lines"
-    progress = EmbeddingProgress(n_tokens)
-    try:
-        report = write(embedder, source, overwrite=overwrite, callback=progress)
-    except KeyboardInterrupt:
-        if form == "hdf5" and not settings["stateful"]:
-            instead = " in place of --overwrite" if overwrite else ""
-            echo(f"interrupted; the same command with --resume{instead} continues", err=True)
-        raise
-    finally:
-        progress.end()
+    with closing(EmbeddingProgress(n_tokens)) as progress:
+        try:
+            report = write(embedder, source, overwrite=overwrite, callback=progress)
+        except KeyboardInterrupt:
+            if form == "hdf5" and not settings["stateful"]:
+                instead = " in place of --overwrite" if overwrite else ""
+                echo(f"interrupted; the same command with --resume{instead} continues", err=True)
+            raise
     if sentences_of is read:  # a pipe, read once
         read.warn()
     if of_words:
@@ -265,13 +264,9 @@ class EmbeddingProgress(ProgressLine):
 def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     """Return the form of an output without ``--format``, by its ending."""
     ending = Path(out).suffix
-    if ending in _OF_ENDING:
-        return _OF_ENDING[ending]
     if ending in (".csv", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
         raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
-    if is_on_ray:
-        return "parquet"
-    return "npz" if has_words else "hdf5"
+    return _OF_ENDING.get(ending, "parquet" if is_on_ray else "npz" if has_words else "hdf5")
 
 
 _OF_ENDING = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".parquet": "parquet", ".vec": "word2vec"}

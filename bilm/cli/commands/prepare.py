@@ -1,6 +1,7 @@
 """``bilm prepare``."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +67,8 @@ def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) 
     """
     from bilm.text.prepare import prepare
 
-    progress = PreparationProgress()
-    try:
+    with closing(PreparationProgress()) as progress:
         report = prepare(texts, out, **settings, callback=progress)
-    finally:
-        progress.end()
     if as_json:
         click.echo(json_line(report.to_json()))
         return

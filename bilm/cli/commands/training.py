@@ -62,7 +62,7 @@ class PrintingReporter(reporter.ProgressReporter):
         if not self._is_stopping:
             self._is_stopping = True
             hint = "; Ctrl-C again exits at once" if self._stop.received == signal.SIGINT else ""
-            self._line.end()
+            self._line.close()
             self.write(f"{self._stop.reason}: saving{hint}", is_result=False)
         return True
 
