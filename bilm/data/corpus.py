@@ -116,12 +116,10 @@ def count_corpus(
     """
     in_form = normaliser(vocabulary.unicode_form)
     word_counts = np.zeros(vocabulary.size + 1, np.int64)  # index id + 1; unknown words have id -1
-    n_blank = n_sentences = n_characters = 0
+    n_blank = n_sentences = n_characters = n_shared = 0
     heldout_words: Counter[int] = Counter()  # words of each distinct sentence, by its hash
-    for line in chain.from_iterable(map(read_lines, heldout)):
-        line = in_form(line)
+    for line in map(in_form, chain.from_iterable(map(read_lines, heldout))):
         heldout_words[hash(line.strip())] += len(line.split())
-    shared: set[int] = set()
     shards: list[Shard] = []
     for path in files:
         for block in text_blocks(path, shards.append):
@@ -130,7 +128,7 @@ def count_corpus(
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
-            shared |= heldout_words.keys() & map(hash, sentences)
+            n_shared += sum(map(heldout_words.pop, heldout_words.keys() & map(hash, sentences)))
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(words)
             if (ids < 0).any():
@@ -143,7 +141,6 @@ def count_corpus(
     if n_oov:
         by_id[vocabulary.unk] += n_oov
     by_id[[vocabulary.bos, vocabulary.eos]] += n_sentences
-    n_shared = sum(heldout_words[sentence] for sentence in shared)
     return CorpusCounts(*(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id, n_characters, n_shared))
 
 

@@ -416,20 +416,18 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
     path = directory / _PART_NAME.format(lines[0][0].end - 1)
     arrays = [(line.key, vectors) for line, vectors in lines if line.key is not None]
     n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
-    with _failures_named(outfile):
+    unfinished = directory / _UNFINISHED
+    with _failures_named(outfile), ExitStack() as stack:
         atomic.make_own(directory, outfile)
         atomic.require_disk_space(directory, n_bytes + _EXTRA_BYTES)
-        unfinished = directory / _UNFINISHED
-        try:
-            with h5py.File(unfinished, "w") as file:
-                for key, array in arrays:
-                    compression = settings["compression"] if array.size else None
-                    file.create_dataset(key, data=array, compression=compression)
-                _write_attributes(file, settings, last.end, last.digest)
-            atomic.sync(unfinished)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        stack.callback(unfinished.unlink, missing_ok=True)
+        with h5py.File(unfinished, "w") as file:
+            for key, array in arrays:
+                compression = settings["compression"] if array.size else None
+                file.create_dataset(key, data=array, compression=compression)
+            _write_attributes(file, settings, last.end, last.digest)
+        atomic.sync(unfinished)
+        unfinished.replace(path)
     lines.clear()
     return path
 

@@ -47,7 +47,7 @@ class FileLock(AbstractContextManager["FileLock"]):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
                 self.is_supported = _lock(handle)
-                if _is_still(path, handle):
+                if is_still(path, handle):
                     break
             except BlockingIOError:
                 holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
@@ -65,14 +65,14 @@ class FileLock(AbstractContextManager["FileLock"]):
     @property
     def is_in_place(self) -> bool:
         """Return whether the file is still at its path: its directory may have been moved or replaced."""
-        return self._handle is not None and _is_still(self.path, self._handle)
+        return self._handle is not None and is_still(self.path, self._handle)
 
     def release(self) -> None:
         """Release the lock; a second call completes an interrupted one, otherwise does nothing."""
         if (handle := self._handle) is None:
             return
         with suppress(OSError):
-            if _is_still(self.path, handle):
+            if is_still(self.path, handle):
                 self.path.unlink()
         self._handle = None
         os.close(handle)
@@ -93,7 +93,7 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def _is_still(path: Path, handle: int) -> bool:
+def is_still(path: Path, handle: int) -> bool:
     """Return whether a path still refers to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))

@@ -210,8 +210,7 @@ class BidirectionalLanguageModel(InferenceModel):
         return BilmOutput(**run(ids), _mixes=self._mixes)
 
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:
-        mask = inference.token_mask(ids)
-        lengths = inference.count_tokens(mask)
+        lengths = inference.count_tokens(inference.token_mask(ids))
         words = inference.word_vectors(self.encoder, ids)
         states = self.first_states(keras.ops.shape(words)[0])
         layers, after = inference.run_sentences(self.encoder, words, lengths, states)

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,15 +74,11 @@ class Cluster:
             ProcessError: the cluster cannot be reached, or a worker failed.
             OptionsError: the workers do not fit.
         """
-        with errors_of_workers():
-            is_new = not ray.is_initialized()
-            if is_new:
+        with errors_of_workers(), ExitStack() as stack:
+            if not ray.is_initialized():
                 self._connect()
-            try:
-                yield self.workers(ray.cluster_resources(), has_model)
-            finally:
-                if is_new:
-                    ray.shutdown()
+                stack.callback(ray.shutdown)
+            yield self.workers(ray.cluster_resources(), has_model)
 
     def train(
         self,

@@ -12,7 +12,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -252,14 +252,11 @@ def _in_order() -> Iterator[None]:
     context.raise_original_map_exception = True
     context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
     logger = logging.getLogger("ray.data")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # errors are raised as well
-    try:
-        with warnings.catch_warnings(), ray.data.DataContext.current(context):
-            warnings.filterwarnings("ignore", module=r"ray\.data")  # for example of more workers than pieces
-            yield
-    finally:
-        logger.setLevel(level)
+    with warnings.catch_warnings(), ray.data.DataContext.current(context), ExitStack() as stack:
+        warnings.filterwarnings("ignore", module=r"ray\.data")  # for example of more workers than pieces
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL)  # errors are raised as well
+        yield
 
 
 def _read_pieces(files: Sequence[str], workers: Workers, most_words: int = _MOST_WORDS) -> ray.data.Dataset:

@@ -26,8 +26,6 @@ from bilm.run_directory import records
 _LOG = logging.getLogger(__name__)
 _SCALARS_LEFT_OUT = ("kind", "step", "epoch", "tokens", "time", "sampled", "best", "seconds")
 
-_BUCKETS = 30
-
 
 class RunLog:
     """Appends to the records of a run directory, and fails if the directory was replaced.
@@ -59,13 +57,11 @@ class RunLog:
         Raises:
             CheckpointError: the directory was moved, removed or replaced.
         """
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(self._path.stat(), os.fstat(self._directory)):
-                return
-        raise CheckpointError(
-            f"{self._path}: is not the directory in which this run began, which was moved or removed; "
-            "nothing was saved since. Put it back, and continue with resume=True"
-        )
+        if not atomic.is_still(self._path, self._directory):
+            raise CheckpointError(
+                f"{self._path}: is not the directory in which this run began, which was moved or removed; "
+                "nothing was saved since. Put it back, and continue with resume=True"
+            )
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         self.require_in_place()
@@ -116,7 +112,7 @@ class RunLog:
         """
         histograms = {}
         for name, weight in weights.items():
-            counts, edges = np.histogram(weight.numpy(), _BUCKETS)
+            counts, edges = np.histogram(weight.numpy(), bins=30)
             histograms[name] = np.stack([edges[:-1], edges[1:], counts], axis=1)
         with self._writing():
             self._add(step, histograms, "histograms", 2)

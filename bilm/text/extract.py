@@ -51,7 +51,6 @@ _READ_AS = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
 }
-_OF_WINDOWS = ("cp1252", "cp1254")
 _ABOUT = re.compile(
     r"(README|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION|LICEN[CS]E(-[\w.]+)?)(\.\w+)*", re.IGNORECASE
 )
@@ -425,7 +424,7 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             before = error.object[: error.start].decode(encoding, "ignore")
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
-        other = "mac-roman" if encoding in _OF_WINDOWS else "latin-1"
+        other = "mac-roman" if encoding in ("cp1252", "cp1254") else "latin-1"  # those of Windows
         remedy = f"`encoding` of `bilm prepare` gives another one, such as {other}"
         raise DataError(f"{name}: {place}not {encoding.upper()}; {remedy}") from None
 
@@ -509,12 +508,10 @@ def _conllu_sentences(lines: Iterable[str], name: str) -> Iterator[str]:
                 yield " ".join(words)
             words, last_covered = [], 0
         elif not line.startswith("#"):
-            identity = _CONLLU_ID.match(line)
-            if identity is None:
+            if (identity := _CONLLU_ID.match(line)) is None:
                 problem = f"{line!r:.80} does not have the ten columns of CoNLL-U"
                 raise DataError(f"{name}: line {number}: {problem}")
             first, last = identity.groups()
-            is_empty_node = "." in identity[0]
-            if not is_empty_node and int(first) > last_covered:
+            if "." not in identity[0] and int(first) > last_covered:  # 8.1 is an empty node
                 words.append(line.split("\t", 2)[1])
                 last_covered = int(last or 0)

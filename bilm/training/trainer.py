@@ -205,8 +205,7 @@ class Trainer:
         after = tuple(window.states for window in losses)
         if self.loss_scale is not None:
             after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
-        sums = tf.add_n([window.sums for window in losses])
-        return sums, norm, after
+        return tf.add_n([window.sums for window in losses]), norm, after
 
     def _part(
         self,

@@ -202,12 +202,11 @@ class StoredModel:
         Raises:
             WeightsError: there is no softmax.
         """
-        if self.n_predicted is None:
+        if (n_words := self.n_predicted) is None:
             problem = "has no softmax, without which it gives vectors and no probabilities"
             remedy = "give the run that it was dumped from, or dump it with `with_softmax`"
             raise WeightsError(f"{self.source}: {problem}; {remedy}")
         is_tied = "softmax/W" not in self.weight_file.shapes
-        n_words = self.n_predicted
         return dataclasses.replace(self.options, n_tokens_vocab=n_words, share_embedding_softmax=is_tied)
 
     @cached_property

@@ -165,9 +165,8 @@ def differences(stated: Options, inferred: Options) -> list[str]:
 
 
 def _inferred_char_cnn(shapes: Mapping[str, tuple[int, ...]]) -> CharCNNOptions:
-    numbers = {int(match[1]): name for name in shapes if (match := _FILTER.fullmatch(name))}
-    kernels = [shapes[numbers[i]] for i in sorted(numbers)]
-    filters = tuple((shape[1], shape[3]) for shape in kernels if len(shape) == 4)
+    kernels = {int(match[1]): shapes[name] for name in shapes if (match := _FILTER.fullmatch(name))}
+    filters = tuple((shape[1], shape[3]) for _, shape in sorted(kernels.items()) if len(shape) == 4)
     return CharCNNOptions(
         filters=filters,
         max_characters_per_token=max([50, *(width for width, _ in filters)]),  # which no shape tells
