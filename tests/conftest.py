@@ -105,13 +105,19 @@ def smallest_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties have no time limit and the same examples in each run; quick tests have fewer."""
+    """Properties have no time limit and the same examples in each run.
+
+    Quick tests have fewer examples, and XLA optimises less.
+    """
     is_quick = config.getoption("markexpr") == "not slow"
     n_examples = 25 if is_quick else 100
-    slow = [HealthCheck.too_slow]
-    others: Any = {"deadline": None, "suppress_health_check": slow}
-    others["derandomize"] = "NEW_EXAMPLES" not in os.environ
-    settings.register_profile("bilm", max_examples=n_examples, **others)
+    settings.register_profile(
+        "bilm",
+        max_examples=n_examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize="NEW_EXAMPLES" not in os.environ,
+    )
     settings.load_profile("bilm")
     if is_quick:
         os.environ.setdefault("XLA_FLAGS", "--xla_llvm_disable_expensive_passes=true")

@@ -128,7 +128,8 @@ def count_corpus(
             sentences = [*map(str.strip, lines)]
             n_full = sum(map(bool, sentences))
             n_characters += sum(map(len, words)) + len(words)
-            n_shared += sum(map(heldout_words.pop, heldout_words.keys() & map(hash, sentences)))
+            for shared in heldout_words.keys() & map(hash, sentences):
+                n_shared += heldout_words.pop(shared)  # a sentence counts once
             n_sentences, n_blank = n_sentences + n_full, n_blank + len(lines) - n_full
             ids = vocabulary.lookup(words)
             if (ids < 0).any():

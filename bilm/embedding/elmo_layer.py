@@ -24,7 +24,7 @@ from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import Options
-from bilm.options.options_file import load_inference_options
+from bilm.options.options_file import load_inference_options, with_directions
 from bilm.run_directory.model_source import ModelArguments
 from bilm.weights import distribution, dump, hdf5_file
 from bilm.weights.arrays import as_weights
@@ -121,7 +121,7 @@ class Elmo(backend.Layer):
         elif isinstance(options_file, Options):
             options = options_file
         elif isinstance(options_file, Mapping):
-            options = Options.from_json({"bidirectional": True} | dict(options_file))
+            options = Options.from_json(with_directions(options_file, for_inference=True))
         else:
             options = load_inference_options(cast("str | Path", options_file))
         require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)

@@ -58,10 +58,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# In the order of the fields of `Bounds`.
-_COMPARISONS = {"at least": operator.ge, "above": operator.gt, "below": operator.lt, "at most": operator.le}
-
-
 @dataclasses.dataclass(frozen=True)
 class Bounds:
     """Bounds of a number, in the annotation of a field: ``Annotated[int, Bounds(least=1)]``."""
@@ -73,7 +69,12 @@ class Bounds:
 
     def problem(self, value: float) -> str:
         """Return the problem of a number; empty if it is within the bounds."""
-        for (words, holds), bound in zip(_COMPARISONS.items(), vars(self).values(), strict=True):
+        for words, bound, holds in (
+            ("at least", self.least, operator.ge),
+            ("above", self.above, operator.gt),
+            ("below", self.below, operator.lt),
+            ("at most", self.most, operator.le),
+        ):
             if bound is not None and not holds(value, bound):
                 return f"must be {words} {bound}, got {shown(value)}"
         return ""

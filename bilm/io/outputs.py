@@ -108,8 +108,9 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     if kind.is_ours is not None and (os.path.ismount(target) or target == Path.cwd()):
         problem = "is the current directory or a mount point, which cannot be replaced"
         raise DataError(f"{path}: {problem}; give the name of a directory in it")
+    replaces_directory = status is not None and kind.is_ours is not None
     # A directory that nobody may change cannot be moved aside either.
-    for place in (target.parent, *[target] * (status is not None and kind.is_ours is not None)):
+    for place in (target.parent, target) if replaces_directory else (target.parent,):
         if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
             raise DataError(f"{path}: cannot be written: {place} is no directory that you may write in")
     return target

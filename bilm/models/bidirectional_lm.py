@@ -6,14 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bilm.backend.keras_backend import (
-    Tensor,
-    backend,
-    infers_shapes,
-    keras,
-    require_ready,
-    require_tensorflow,
-)
+from bilm.backend import keras_backend
+from bilm.backend.keras_backend import Tensor, backend, keras, require_ready, require_tensorflow
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.layers.scalar_mix import FieldMapping
 from bilm.models import sentence_encoder as inference
@@ -206,7 +200,7 @@ class BidirectionalLanguageModel(InferenceModel):
         ids = self._ids.checked(ids)
         self.require_states(ids.shape[0], "rows", "a smaller batch or a larger max_batch_size")
         # What infers shapes assigns no states, so its graph must not be the one that is kept.
-        run = self._compute if infers_shapes() else self._run
+        run = self._compute if keras_backend.infers_shapes() else self._run
         return BilmOutput(**run(ids), _mixes=self._mixes)
 
     def _compute(self, ids: Tensor) -> dict[str, Tensor]:

@@ -287,6 +287,11 @@ class Options(_Checked):
         return 2 if self.bidirectional else 1
 
     @property
+    def step_tokens(self) -> int:
+        """Tokens that a replica reads for one update, in one direction."""
+        return self.batch_size * self.unroll_steps * self.accumulate
+
+    @property
     def step_size(self) -> float:
         """The learning rate before its schedule: `learning_rate`, or by default the optimizer's own."""
         default = self.optimizer.default_learning_rate

@@ -100,7 +100,7 @@ def with_directions(values: Mapping[str, Any], for_inference: bool = False) -> d
     cnn = values.get("char_cnn")
     has_262 = isinstance(cnn, Mapping) and cnn.get("n_characters") == 262
     is_dump = for_inference or has_262 or values.keys() <= {"lstm", "char_cnn", "unicode_form"}
-    return {"bidirectional": True} | {**values} if is_dump else {**values}
+    return {"bidirectional": True, **values} if is_dump else {**values}
 
 
 def load_inference_options(path: str | Path, data: bytes | None = None) -> Options:

@@ -121,7 +121,7 @@ def count_steps(
     Raises:
         DataError: the text is smaller than one batch.
     """
-    batch = options.batch_size * options.unroll_steps * n_replicas * options.accumulate
+    batch = options.step_tokens * n_replicas
     n_of_epoch = options.n_train_tokens or n_tokens
     if (fewest := min(n_of_epoch, n_tokens)) < batch:
         window = f"{options.batch_size} rows x {options.unroll_steps} steps"

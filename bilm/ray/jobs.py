@@ -295,9 +295,10 @@ def _results(
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         # As commands choose: TensorFlow, no more memory of a GPU than needed, and float32 that is float32.
-        growth = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        variables = {"KERAS_BACKEND": "tensorflow", "TF_FORCE_GPU_ALLOW_GROWTH": growth}
-        variables |= {"NVIDIA_TF32_OVERRIDE": "0"} | ({} if workers.gpus else {"CUDA_VISIBLE_DEVICES": "-1"})
+        variables = {"KERAS_BACKEND": "tensorflow", "NVIDIA_TF32_OVERRIDE": "0"}
+        variables["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        if not workers.gpus:  # Ray leaves them visible
+            variables["CUDA_VISIBLE_DEVICES"] = "-1"
         settings |= {"column": parquet.SENTENCE, "n_threads": workers.cpus, "xla": backend_settings.xla_is_on}
         yield _read_pieces(files, workers).map_batches(
             worker,

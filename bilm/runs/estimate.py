@@ -70,7 +70,6 @@ def estimate(
     first, *others = times(trainer)
     step_seconds = statistics.median(others)
     options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
-    n_tokens = options.batch_size * options.unroll_steps * options.accumulate * n_replicas
     has_gpu = bool(tf.config.list_logical_devices("GPU"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_bfloat16 = None
@@ -86,7 +85,7 @@ def estimate(
         n_left=n_left,
         step_seconds=step_seconds,
         first_step_seconds=first,
-        tokens_per_second=n_tokens / step_seconds,
+        tokens_per_second=trainer.options.step_tokens * n_replicas / step_seconds,
         peak_bytes=peak if os.uname().sysname == "Darwin" else peak * 1024,
         gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
         kept_bytes=trainer.n_bytes,

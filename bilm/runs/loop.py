@@ -77,8 +77,8 @@ class Training:
         ending = Ending(self, interrupt)
         checkpoints = Checkpoints(self, ending)
         if self.log is not None and ending.outcome is None:
-            call = {"command": request.command, "seed": trainer.seed, "options": trainer.options.to_json()}
-            record_call(run.path, **call, step=state.step, n_done=state.n_done)
+            options = trainer.options.to_json()
+            record_call(run.path, request.command, state.step, trainer.seed, options, state.n_done)
             if request.kind == "train":
                 arguments = request.repeated(trainer.seed, trainer.options, state.plan.threads)
                 record_arguments(run.path, arguments)

@@ -119,10 +119,10 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 
 def _install_line() -> str:
     """Return the command that installs this package from its repository; no registry has it."""
-    with suppress(PackageNotFoundError, StopIteration):  # in a clone that is on the path; none is named
-        urls = metadata("bilm-tf2").get_all("Project-URL") or []
-        address = next(url.partition(", ")[2] for url in urls if url.startswith("Repository, "))
-        return f"pip install git+{address}"
+    with suppress(PackageNotFoundError):  # in a clone that is on the path
+        for url in metadata("bilm-tf2").get_all("Project-URL") or []:
+            if url.startswith("Repository, "):
+                return f"pip install git+{url.partition(', ')[2]}"
     return "pip install .  # in a clone of the repository of bilm-tf2"
 
 

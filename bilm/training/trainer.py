@@ -254,13 +254,12 @@ def training_steps(
         first_step: training steps of the model when the schedule began.
         n_done: steps of the schedule taken before.
     """
-    options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
-    n_tokens = options.batch_size * options.unroll_steps * options.accumulate * n_replicas
+    n_tokens = trainer.options.step_tokens * trainer.strategy.num_replicas_in_sync
     for done in range(n_done + 1, n_steps + 1):
         started = time.monotonic()
         batch = next(batches)
         ready = time.monotonic()
-        rate = update.learning_rate(options, done, n_steps)
+        rate = update.learning_rate(trainer.options, done, n_steps)
         sums, norm = trainer.step(batch.parts, first_step + done, rate)
         yield meter.StepReport(
             step=first_step + done,

@@ -3,7 +3,6 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +139,7 @@ def embed(
         raise click.UsageError(f"Missing argument 'OUT' after {out}.")
     form = form or _form_of(out, ray is not None, words_file is not None)
     _refuse_contradictions(click.get_current_context(), form)
-    flags.check_texts(ray, *texts, *[out] * is_url(out))  # elsewhere it is checked as an output
+    flags.check_texts(ray, *texts, *filter(is_url, [out]))  # elsewhere it is checked as an output
     layers: set[Any] = {*chosen} if layer is None else {*chosen, layer}
     if len(layers) > 1:
         raise click.UsageError("give one of --all, --top, --average, --layer, --characters, --concat")
@@ -208,14 +207,16 @@ def embed(
     sentences = [(text, sentences_of(lines)) for text, lines in named]
     source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
     unit = "sentences" if raw else "lines"
-    with closing(EmbeddingProgress(n_tokens)) as progress:
-        try:
-            report = write(embedder, source, overwrite=overwrite, callback=progress)
-        except KeyboardInterrupt:
-            if form == "hdf5" and not settings["stateful"]:
-                instead = " in place of --overwrite" if overwrite else ""
-                echo(f"interrupted; the same command with --resume{instead} continues", err=True)
-            raise
+    progress = EmbeddingProgress(n_tokens)
+    try:
+        report = write(embedder, source, overwrite=overwrite, callback=progress)
+    except KeyboardInterrupt:
+        if form == "hdf5" and not settings["stateful"]:
+            instead = " in place of --overwrite" if overwrite else ""
+            echo(f"interrupted; the same command with --resume{instead} continues", err=True)
+        raise
+    finally:
+        progress.close()
     if sentences_of is read:  # a pipe, read once
         read.warn()
     if of_words:
@@ -266,7 +267,8 @@ def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     ending = Path(out).suffix
     if ending in (".csv", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
         raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
-    return _OF_ENDING.get(ending, "parquet" if is_on_ray else "npz" if has_words else "hdf5")
+    by_default = "npz" if has_words else "hdf5"
+    return _OF_ENDING.get(ending, "parquet" if is_on_ray else by_default)
 
 
 _OF_ENDING = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".parquet": "parquet", ".vec": "word2vec"}

@@ -138,9 +138,10 @@ def score(
     else:
         from bilm.ray.jobs import score, text_files
 
-        if (n_files := len(text_files([sentences]))) > 1:
-            raise DataError(f"{sentences}: is {n_files} files, whose lines have the same numbers; give one")
-        scores = (row[1:] for row in score([sentences], model, vocab_file, cluster=ray))
+        if len(files := text_files([sentences])) > 1:
+            problem = f"is {len(files)} files, whose lines have the same numbers"
+            raise DataError(f"{sentences}: {problem}; give one")
+        scores = (row[1:] for row in score(files, model, vocab_file, cluster=ray))
     names, records_of = (_OF_TOKEN, _token_records) if tokens else (_OF_SENTENCE, _sentence_records)
     if form == "tsv":
         click.echo("\t".join(names))
