@@ -10,6 +10,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from bilm import errors as errors
+
 __version__ = "0.2.0"
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))

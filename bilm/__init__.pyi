@@ -28,4 +28,6 @@ from bilm.text.prepare import prepare as prepare
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary as UnicodeCharsVocabulary
 from bilm.vocabulary.vocabulary import Vocabulary as Vocabulary
 
+from . import errors as errors
+
 __version__: str

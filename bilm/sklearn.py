@@ -55,8 +55,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Args:
         model: path of a model, see `bilm.ElmoEmbedder.from_model`.
-        layers: ``"average"``, ``"top"``, the number of a layer, or ``"characters"``, as for
-            `bilm.ElmoEmbedder.embed_sentences`; or ``"all"`` for all layers end to end.
+        layers: ``"all"`` for all layers end to end, or as for `bilm.ElmoEmbedder.embed_sentences`.
         pooling: ``"mean"`` or ``"max"`` over the words.
 
     Example:

@@ -60,7 +60,7 @@ MEMBERS = {
     "DumpResult": ("weight_file", "options_file", "vocabulary_file"),
     "Elmo": (),
     "ElmoEmbedder": (
-        *("from_model", "from_run", "embed_sentence", "embed_batch", "batch_to_embeddings"),
+        *("from_model", "embed_sentence", "embed_batch", "batch_to_embeddings"),
         *("embed_sentences", "embed_words", "word_vectors", "embed_file"),
     ),
     "Estimate": ("n_steps", "step_seconds", "seconds", "tokens_per_second", "peak_bytes", "gpu_bytes"),

@@ -7,16 +7,17 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import OptionsError
-from tests.helpers import FILES
+from tests.helpers import FILES, run
 
 pytest.importorskip("flair")
 
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
-from flair.embeddings import OneHotEmbeddings, StackedEmbeddings
+from flair.embeddings import OneHotEmbeddings, StackedEmbeddings, WordEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
+from gensim.models import KeyedVectors
 
 from bilm.flair import ElmoEmbeddings
 
@@ -32,7 +33,7 @@ def sentences():
     return tagged
 
 
-@pytest.mark.parametrize("layers", ["all", "average", 1])
+@pytest.mark.parametrize("layers", ["all", "average", "concat", 1])
 def test_vectors_are_those_of_embedder(layers):
     embeddings, texts = ElmoEmbeddings(FILES[1], layers), sentences()
     embeddings.embed(texts)
@@ -44,6 +45,17 @@ def test_vectors_are_those_of_embedder(layers):
         for place, token in enumerate(sentence):
             assert token.embedding.shape == (embeddings.embedding_length,)
             np.testing.assert_allclose(token.embedding.cpu(), expected[:, place].ravel(), atol=1e-6)
+
+
+def test_flair_and_gensim_read_word_vectors(tmp_path):
+    text, file = tmp_path / "text", tmp_path / "types.txt"
+    text.write_text("\n".join(TEXTS))
+    run("embed", text, file, "--model", FILES[1], "--format", "word2vec")
+    vectors = KeyedVectors.load_word2vec_format(file)
+    sentence = Sentence("the river")
+    WordEmbeddings(str(file)).embed(sentence)
+    for token in sentence:
+        np.testing.assert_allclose(token.embedding.cpu(), vectors[token.text], atol=1e-5)
 
 
 def test_embeddings_refuse_missing_layer():

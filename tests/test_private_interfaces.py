@@ -5,6 +5,7 @@ import operator
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
 
 from bilm.backend.keras_backend import infers_shapes, is_outermost
 
@@ -12,10 +13,11 @@ optimizer = keras.optimizers.Adagrad()
 optimizer.build([keras.Variable([1.0])])
 
 PRIVATE = {
-    optimizer: ["_get_variable_index", "_trainable_variables", "_accumulators"],
+    optimizer: ["_get_variable_index", "_learning_rate", "_accumulators"],
     tf.distribute.get_strategy(): ["experimental_local_results", "extended.update"],
     tf.distribute.ReplicaContext: ["merge_call"],
     tf: ["__internal__.record_gradient"],
+    tf_config: ["is_op_determinism_enabled", "disable_op_determinism"],
 }
 
 
@@ -24,6 +26,11 @@ PRIVATE = {
 )
 def test_library_has_private_name(owner, name):
     assert operator.attrgetter(name)(owner) is not None
+
+
+def test_functions_take_an_attribute_against_inlining():
+    function = tf.function(tf.identity, experimental_attributes={"_noinline": True})
+    assert function.get_concrete_function(1.0).function_def.attr["_noinline"].b
 
 
 class Asked(keras.layers.Layer):

@@ -39,7 +39,7 @@ def test_vectorizer_passes_estimator_check(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", ["all", "average", 0, "characters"])
+@pytest.mark.parametrize("layers", ["all", "average", 0, "characters", "concat"])
 def test_vectors_are_those_of_embedder(layers):
     found = ElmoVectorizer(WEIGHTS, layers=layers, pooling="max").fit_transform(
         [*TEXTS, ["the", "river"], ""]

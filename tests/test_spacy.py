@@ -81,6 +81,10 @@ def test_pipeline_gives_same_vectors_after_reading(tmp_path, store):
         assert not elmo.cache and elmo.free_bytes == 2e9  # the vectors may be another model's
         for text, tensor in zip(TEXTS, expected, strict=True):
             np.testing.assert_allclose(read(text).tensor, tensor, atol=1e-5)
+    if not store:
+        moved = {"components.tok2vec.model.embed.model": str(model.rename(tmp_path / "moved"))}
+        read = spacy.load(tmp_path / "pipeline", config=moved)
+        np.testing.assert_allclose(read(TEXTS[0]).tensor, expected[0], atol=1e-5)
 
 
 def test_pipeline_refuses_another_model(tmp_path):

@@ -116,6 +116,8 @@ class PathName(click.Path):
         name = os.fsdecode(value)
         if not name:
             self.fail("is empty, expected the name of a file or directory; is a variable unset?", param, ctx)
+        if "\0" in name:
+            self.fail("has a NUL character", param, ctx)
         if name.startswith("--"):
             self.fail(f"{name} is an option; is a variable unset? Give ./{name} for a file", param, ctx)
         if is_url(name):
@@ -129,7 +131,7 @@ class PathName(click.Path):
 
 FILE = PathName(path_type=Path)
 MODEL = PathName(path_type=Path, exists=True)
-TEXT = PathName(path_type=Path, allow_dash=True)  # see `input_text`
+TEXT = PathName(allow_dash=True)  # see `input_text`; a `Path` would make - of ./-
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
 POSITIVE = Integer(min=1)
 ROWS = Integer(1, 1 << 20)  # of a batch, as in the options

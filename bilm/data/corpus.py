@@ -145,25 +145,29 @@ def count_corpus(
     return CorpusCounts(*(n_sentences, n_blank, n_words, n_oov, tuple(shards), by_id, n_characters, n_shared))
 
 
-def doubts_about_corpus(counts: CorpusCounts, vocabulary: Vocabulary, lines: Sequence[str]) -> Iterator[str]:
+def doubts_about_corpus(
+    counts: CorpusCounts, vocabulary: Vocabulary, lines: Sequence[str], *, trains: bool = True
+) -> Iterator[str]:
     """Yield a message, with a remedy, for each way in which a text or its vocabulary seems unsuitable.
 
     Args:
         counts: counts of the text.
         vocabulary: the vocabulary used for counting.
         lines: some lines of the text.
+        trains: the text trains a model, for which the vocabulary could still be another.
     """
     if counts.oov_rate > vocabulary_file.MOST_UNKNOWN:
         yield vocabulary_file.describe_unknown(counts.oov_rate)
     marks = counts.word_counts[[vocabulary.bos, vocabulary.eos]]
     if n_marks := int(marks.sum()) - 2 * counts.n_sentences:
         yield vocabulary_file.describe_marks(n_marks)
-    if vocabulary.unicode_form is None and (forms := vocabulary_file.describe_forms(vocabulary.words)):
-        yield forms
-    special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
-    by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
-    if disorder := vocabulary_file.describe_disorder(by_rank):
-        yield disorder
+    if trains:
+        if vocabulary.unicode_form is None and (forms := vocabulary_file.describe_forms(vocabulary.words)):
+            yield forms
+        special = {vocabulary.bos, vocabulary.eos, vocabulary.unk}
+        by_rank = np.delete(counts.word_counts, [number for number in special if number >= 0])
+        if disorder := vocabulary_file.describe_disorder(by_rank):
+            yield disorder
     yield from doubts_about_lines(lines)
 
 
@@ -224,7 +228,8 @@ def read_text(
     files = resources.enter_context(input_files(patterns))
     if record is None:
         counts = count_corpus(files, vocabulary, heldout.counts.shards if heldout else ())
-        found = doubts_about_corpus(counts, vocabulary, first_lines(counts.shards))
+        lines = first_lines(counts.shards)
+        found = doubts_about_corpus(counts, vocabulary, lines, trains=argument == "train_prefix")
         return Text(vocabulary, counts, tuple(found))
     counts = recorded_counts(record)
     try:

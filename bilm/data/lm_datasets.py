@@ -17,9 +17,8 @@ from bilm.io import PathLike, as_patterns
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
-
-class InvalidNumberOfCharacters(OptionsError):
-    """``n_characters`` is neither 261 (training) nor 262 (inference)."""
+InvalidNumberOfCharacters = OptionsError
+"""bilm-tf's error of ``n_characters`` other than 261 (training) and 262 (inference)."""
 
 
 class LMDataset:

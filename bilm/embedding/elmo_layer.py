@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ class Elmo(backend.Layer):
     """
 
     default_dropout = 0.0
-    _is_called = False
+    _calls: ClassVar = threading.local()  # `layer`: the one that the thread calls
     _living: ClassVar[weakref.WeakSet["Elmo"]] = weakref.WeakSet()  # the originals of clones
     _random: str | None = None  # fingerprint of random weights that should be replaced
 
@@ -191,15 +192,16 @@ class Elmo(backend.Layer):
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
         # the messages of errors there.
         ids = self._ids.checked(inputs)
-        self._is_called = True
+        self._calls.layer = self
         try:
             return super().__call__(ids, **kwargs)
         finally:
-            self._is_called = False
+            self._calls.layer = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the layer, by PyTorch's name, which a call itself uses on PyTorch."""
-        return super().forward(*args, **kwargs) if self._is_called else self(*args, **kwargs)
+        is_inside = getattr(self._calls, "layer", None) is self
+        return super().forward(*args, **kwargs) if is_inside else self(*args, **kwargs)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:  # noqa: ANN401
         """Embed a batch of sentences, each independent of the others.

@@ -20,7 +20,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder, EmbedderSettings, Packe
 from bilm.embedding.hdf5_output import EmbeddingReport, FileFormat, check_embeddings, embed_file
 from bilm.embedding.word_output import WordOccurrence, mean_vectors, occurrences
 from bilm.errors import DataError, OptionsError, require_flags, require_positive, require_words
-from bilm.io import lines, outputs, run_files
+from bilm.io import PathLike, lines, outputs, run_files
 from bilm.models import bidirectional_lm, sentence_encoder
 from bilm.options import Precision
 from bilm.options.options_file import load_inference_options
@@ -156,7 +156,7 @@ class ElmoEmbedder(ChunkEmbedder):
         model: str | Path,
         vocab_file: str | Path | None = None,
         *,
-        checkpoint: str | None = None,
+        checkpoint: PathLike | int | None = None,
         **settings: Unpack[EmbedderKeywords],
     ) -> "ElmoEmbedder":
         """Load a model by its path alone.
@@ -166,7 +166,7 @@ class ElmoEmbedder(ChunkEmbedder):
                 ``vocab.txt.gz``, as on vectors.nlpl.eu; a run directory; or a file of weights with its
                 options beside it. Archives are not unpacked.
             vocab_file: vocabulary of a word-level model, instead of the one that comes with it.
-            checkpoint: checkpoint of a run, see `from_run`.
+            checkpoint: checkpoint of a run, see `RunDirectory.choose`; None for the newest.
             **settings: keyword arguments of the class.
 
         Raises:
@@ -178,29 +178,6 @@ class ElmoEmbedder(ChunkEmbedder):
             (3, 2, 24)
         """
         arguments = ModelArguments(model=model, checkpoint=checkpoint)
-        return cls(model=arguments, vocab_file=vocab_file, **settings)
-
-    @classmethod
-    def from_run(
-        cls,
-        save_dir: str | Path,
-        vocab_file: str | Path | None = None,
-        *,
-        checkpoint: str = "latest",
-        **settings: Unpack[EmbedderKeywords],
-    ) -> "ElmoEmbedder":
-        """Load a checkpoint of a bilm or bilm-tf run.
-
-        Args:
-            save_dir: run directory.
-            vocab_file: see the class.
-            checkpoint: ``latest``, ``best``, a step or a name, see `RunDirectory.choose`.
-            **settings: keyword arguments of the class.
-
-        Raises:
-            BilmError: the directory is not a run, or an argument is out of range.
-        """
-        arguments = ModelArguments(save_dir=save_dir, checkpoint=checkpoint)
         return cls(model=arguments, vocab_file=vocab_file, **settings)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -184,12 +184,12 @@ def embed_file(
         if not resume:
             _remove_parts(outfile)
         with _failures_named(outfile):
-            file = stack.enter_context(h5py.File(temporary, "w"))
+            file = stack.enter_context(h5py.File(temporary, "w", locking=False))
         embedded = chain([first] if first else [], embedded)
         own_names = [*text.index_names, _SENTENCES] if text.index_names else []
         new_parts = _write_parts(embedded, outfile, settings, partial(callback, report))
         for path in chain([part.path for part in parts], new_parts):
-            with _failures_named(outfile), h5py.File(path) as source:
+            with _failures_named(outfile), h5py.File(path, locking=False) as source:
                 atomic.require_disk_space(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
                     if key not in own_names:
@@ -421,7 +421,7 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
         atomic.make_own(directory, outfile)
         atomic.require_disk_space(directory, n_bytes + _EXTRA_BYTES)
         stack.callback(unfinished.unlink, missing_ok=True)
-        with h5py.File(unfinished, "w") as file:
+        with h5py.File(unfinished, "w", locking=False) as file:
             for key, array in arrays:
                 compression = settings["compression"] if array.size else None
                 file.create_dataset(key, data=array, compression=compression)

@@ -92,7 +92,7 @@ class WordPredictor(Scorer):
     @classmethod
     @checked
     def from_model(
-        cls, model: PathLike, vocab_file: PathLike | None = None, *, checkpoint: str | int | None = None
+        cls, model: PathLike, vocab_file: PathLike | None = None, *, checkpoint: PathLike | int | None = None
     ) -> "WordPredictor":
         """Read a model by its path.
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
@@ -119,10 +120,17 @@ def make_own(directory: Path, output: Path) -> None:
             status = directory.lstat()
             if not stat.S_ISDIR(status.st_mode):
                 raise _in_the_way(directory, output)
-            if status.st_uid != os.geteuid():  # who could exchange the output
+            if status.st_uid not in (os.geteuid(), _owner_in(directory)):  # who could exchange the output
                 problem = f"belongs to another user, who may be writing {output.name}"
                 raise DataError(f"{directory}: {problem}; remove it, or give another name")
             return None
+
+
+def _owner_in(directory: Path) -> int | None:
+    """Return the owner of a new file: on network file systems another user than that of the process."""
+    with suppress(OSError), tempfile.NamedTemporaryFile(dir=directory) as file:
+        return os.fstat(file.fileno()).st_uid
+    return None
 
 
 def _in_the_way(path: Path, output: Path) -> DataError:

@@ -10,12 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bilm.errors import ProcessError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container
 
 
 def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
@@ -59,7 +63,11 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
 
 def n_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # no container, or one without a limit
+        quota, period = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
+        n = min(n, max(quota // period, 1))
+    return n
 
 
 def map_in_order(

@@ -29,7 +29,7 @@ _BY_NAME = {
     r"model\.safetensors.*|pytorch_model\.bin.*|tf_model\.h5|flax_model\.msgpack": _OTHER,
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
-TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst")
+TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _ARCHIVE = "a {} archive; if it contains a model, give it as `model`"
 
 # Pattern of a file's first bytes -> description; the first match decides.

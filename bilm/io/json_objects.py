@@ -10,6 +10,7 @@ import logging
 import operator
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -52,8 +53,7 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice!r:.80} is repeated in an object")
     return values
 

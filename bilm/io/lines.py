@@ -311,6 +311,8 @@ def lines_of(file: TextFile) -> Iterator[str]:
     """
     if isinstance(file, str | os.PathLike):
         return read_lines(file)
+    if type(file).__module__ == "tempfile":  # a wrapper
+        file = getattr(file, "file", file)
     name = str(getattr(file, "name", "an open file"))
     if isinstance(file, io.TextIOBase):
         return _text_lines(file, name)

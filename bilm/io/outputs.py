@@ -1,6 +1,7 @@
 """Checks of paths before work begins, so that no input is overwritten and no device is read."""
 
 import os
+import re
 import stat
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -54,6 +55,25 @@ class Kind(NamedTuple):
     is_ours: Callable[[Path], bool] | None = None
 
 
+def only_files(names: str, mark: str, *content: bytes) -> Callable[[Path], bool]:
+    """Return an `is_ours` for directories with files of some names only, one of which has bilm's content.
+
+    Args:
+        names: regular expression of the paths in the directory, those of folders too; links are never ours.
+        mark: name of the file with the content.
+        *content: bytes in it.
+    """
+
+    def is_ours(directory: Path) -> bool:
+        for path in directory.rglob("*"):
+            if path.is_symlink() or not re.fullmatch(names, path.relative_to(directory).as_posix()):
+                return False
+        file = directory / mark
+        return file.is_file() and all(part in file.read_bytes() for part in content)
+
+    return is_ours
+
+
 FILE = Kind("a file")
 
 
@@ -77,6 +97,8 @@ def check_output(
         exists = is_there(target)
         if exists and kind.is_ours is not None and not kind.is_ours(target):
             problem = f"exists and is not {kind.name} that bilm wrote, with nothing else in it"
+            if hidden := next(target.rglob(".*"), None):  # such as .DS_Store
+                problem += f" (it has {hidden.name})"
             raise DataError(f"{path}: {problem}; give another name")
     refuse_inputs(path, inputs)
     if exists and not overwrite:

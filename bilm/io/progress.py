@@ -13,12 +13,13 @@ class ProgressLine:
         from rich.live import Live
 
         self._console = Console(stderr=True)
+        self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._shown = time.monotonic()
 
     def is_due(self) -> bool:
         """Return whether it is time for another line: every second on a terminal, otherwise every ten."""
-        return time.monotonic() - self._shown >= (1.0 if self._console.is_terminal else 10.0)
+        return time.monotonic() - self._shown >= (1.0 if self._is_terminal else 10.0)
 
     def show(self, fields: Sequence[str], write: Callable[[str], None]) -> None:
         """Show a line.
@@ -30,7 +31,7 @@ class ProgressLine:
         from rich.text import Text
 
         self._shown = time.monotonic()
-        if not self._console.is_terminal:
+        if not self._is_terminal:
             write("  ".join(fields))
             return
         n_shown = len(fields)

@@ -25,6 +25,8 @@ EVENTS_SUFFIX = ".bilm"
 """Suffix of bilm's TensorBoard files, which no other program uses."""
 MARK_FILE = "bilm-run.json"
 LOCK_FILE = "bilm.lock"
+CHANGED = (STATE_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE)
+"""Files that a later call changes."""
 
 _FILES = (
     *(STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE),

@@ -213,7 +213,7 @@ class WeightedLayers(FieldMapping):
 
 def weight_layers(
     name: str,
-    bilm_output: Mapping[str, Any],
+    bilm_ops: Mapping[str, Any],
     l2_coef: float | None = None,
     use_top_only: bool = False,
     do_layer_norm: bool = False,
@@ -224,7 +224,7 @@ def weight_layers(
 
     Args:
         name: name of the layer, different for each mix of one model's outputs.
-        bilm_output: ``lm_embeddings`` and ``mask``, the result of `bilm.BidirectionalLanguageModel`.
+        bilm_ops: ``lm_embeddings`` and ``mask``, the result of `bilm.BidirectionalLanguageModel`.
         l2_coef: see `ScalarMix`.
         use_top_only: see `ScalarMix`.
         do_layer_norm: see `ScalarMix`.
@@ -243,13 +243,13 @@ def weight_layers(
         >>> mixed.weighted_op.shape, float(mixed.regularization_op)
         (TensorShape([1, 2, 24]), 0.0)
     """
-    names: set[str] = getattr(bilm_output, "_mixes", set())
+    names: set[str] = getattr(bilm_ops, "_mixes", set())
     if name in names:
         raise OptionsError(
             f"weight_layers: {name!r} already names a mix of this model's outputs; to reuse its weights call "
             "weight_layers(...).layer(output), for new weights give another name"
         )
     layer = ScalarMix(l2_coef=l2_coef, use_top_only=use_top_only, do_layer_norm=do_layer_norm, name=name)
-    weighted = layer(bilm_output)
+    weighted = layer(bilm_ops)
     names.add(name)
     return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros(())), layer)

@@ -118,7 +118,7 @@ class LanguageModel(keras.Model):
     def start_softmax_rows(self, vectors: np.ndarray) -> None:
         """Set the softmax rows to vectors, (n_tokens_vocab, projection_dim), except where these are zeros."""
         is_given = np.any(vectors, axis=1, keepdims=True)
-        self.softmax.kernel.assign(np.where(is_given, vectors, self.softmax.kernel.numpy()))
+        self.softmax.kernel.assign(tf.where(is_given, vectors, self.softmax.kernel.value))
 
     def zero_states(self, n_rows: int | tf.Tensor) -> States:
         """Return the states before the first token: zeros."""

@@ -1,7 +1,6 @@
 """A biLM as a TensorFlow SavedModel with the signatures of TF-Hub's ELMo, which runs without bilm."""
 
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -17,9 +16,7 @@ from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import UNK
 
-_FILES = re.compile(
-    r"saved_model\.pb|fingerprint\.pb|README\.md|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
-)
+_FILES = r"saved_model\.pb|fingerprint\.pb|README\.md|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
 _README = """\
 # ELMo as a SavedModel
 
@@ -124,17 +121,7 @@ def check_saved_model(
     outputs.check_output(path, overwrite, inputs, _SAVED_MODEL)
 
 
-def _is_ours(directory: Path) -> bool:
-    """Return True if a directory holds a SavedModel written by bilm and nothing else."""
-    for inner in directory.rglob("*"):
-        if inner.is_symlink() or not _FILES.fullmatch(inner.relative_to(directory).as_posix()):
-            return False
-    graph = directory / "saved_model.pb"
-    data = graph.read_bytes() if graph.is_file() else b""
-    return all(name in data for name in _NAMES)
-
-
-_SAVED_MODEL = outputs.Kind("a SavedModel", _is_ours)
+_SAVED_MODEL = outputs.Kind("a SavedModel", outputs.only_files(_FILES, "saved_model.pb", *_NAMES))
 
 
 def write_saved_model(

@@ -309,13 +309,15 @@ class WordVectors:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of distinct words, float32 (words, projection_dim)."""
-        new = [word for word in words if word not in self._vectors]
-        if len(self._vectors) + len(new) > self._max_words:
-            self._vectors, new = {}, list(words)
+        known = self._vectors  # another thread may empty the cache
+        new = [word for word in words if word not in known]
+        if len(known) + len(new) > self._max_words:
+            self._vectors = known = {}
+            new = list(words)
         for start in range(0, len(new), _WORDS_AT_ONCE):
             batch = new[start : start + _WORDS_AT_ONCE]
-            self._vectors.update(zip(batch, self._encode(batch), strict=True))
-        return np.stack([self._vectors[word] for word in words])
+            known.update(zip(batch, self._encode(batch), strict=True))
+        return np.stack([known[word] for word in words])
 
     def _encode(self, words: list[str]) -> np.ndarray:
         vocabulary = self._vocabulary

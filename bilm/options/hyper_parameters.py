@@ -6,7 +6,6 @@ file. Each field describes its key; ``docs/options.md`` has them in tables.
 
 import dataclasses
 import enum
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -26,15 +25,13 @@ from bilm.options.parameters import (
     parameter,
 )
 
-_LOG = logging.getLogger(__name__)
-
 # Larger than in any model; small enough for the lists of names made before arrays are, and for float32.
 _MOST_LAYERS = 1000
 _LARGEST = 1 << 20
 _LONGEST_WORD = 1 << 12
 _HIGHEST = 3.4e38
 
-_GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
+_GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0, off by default
 
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
@@ -321,8 +318,7 @@ class Options(_Checked):
             OptionsError: as `from_json`.
         """
         top = JsonObject("", values)
-        if gone := [key for key in _GONE if top.values.pop(key, None)]:
-            _LOG.warning("%s: no longer options of bilm, and ignored", ", ".join(gone))
+        top.values = {key: value for key, value in top.values.items() if value or key not in _GONE}
         cnn = None if top.values.get("char_cnn") is None else _read_char_cnn(top.section("char_cnn"))
         options = top.read_as(cls, char_cnn=cnn, lstm=_read_lstm(top.section("lstm")))
         if refuse_unknown:

@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 import sys
+import urllib.parse
 import uuid
 import warnings
 from collections import Counter
@@ -73,7 +74,9 @@ def text_files(patterns: Sequence[str]) -> list[str]:
         names = sorted(file.base_name for file in inner if file.is_file)
         if not names:
             raise DataError(f"{pattern}: No such file, nor a directory with files in it")
-        files += [f"{pattern.rstrip('/')}/{name}" for name in names]
+        address, mark, query = pattern.partition("?")
+        quoted = str if pattern.startswith(("fsspec+", "hf:")) else urllib.parse.quote
+        files += [f"{address.rstrip('/')}/{quoted(name)}{mark}{query}" for name in names]
     return list(dict.fromkeys(files))
 
 

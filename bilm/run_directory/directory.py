@@ -167,7 +167,7 @@ class RunDirectory:
         return self._settled(lambda: self._newest_whole(None if read else ()))
 
     @checked
-    def choose(self, checkpoint: str | int) -> CheckpointFile:
+    def choose(self, checkpoint: PathLike | int) -> CheckpointFile:
         """Find a checkpoint by name; its weights are read once, to compare checksums, and kept until used.
 
         Args:
@@ -243,7 +243,7 @@ class RunDirectory:
         return checkpoint
 
     @checked
-    def weights(self, checkpoint: str | int = "latest") -> Arrays:
+    def weights(self, checkpoint: PathLike | int = "latest") -> Arrays:
         """Read the weights of a checkpoint, by bilm's names.
 
         Args:
@@ -353,7 +353,7 @@ class RunModel(distribution.StoredModel):
         BilmError: as `RunDirectory.open`.
     """
 
-    def __init__(self, path: Path, which: str | int | None = None) -> None:
+    def __init__(self, path: Path, which: PathLike | int | None = None) -> None:
         self.path, self.files = path, [path]
         self.run = RunDirectory.open(path)
         self.options, self.names = self.run.options, self.run.names
@@ -474,11 +474,11 @@ class RunModel(distribution.StoredModel):
                 raise CheckpointError(f"{file}: was not written by the run in this directory; move it away")
 
 
-def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], str]:
+def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any], str]:
     """Return the content of ``options.json`` and the prefix of the newest checkpoint.
 
     Args:
-        save_dir: run directory.
+        tf_save_dir: run directory.
 
     Raises:
         BilmError: the path is not a run directory, or the run has no checkpoint.
@@ -489,7 +489,7 @@ def load_options_latest_checkpoint(save_dir: PathLike) -> tuple[dict[str, Any], 
         >>> options["lstm"]["dim"], checkpoint
         (24, 'run/model.ckpt-12')
     """
-    run = RunDirectory.open(str(save_dir))
+    run = RunDirectory.open(str(tf_save_dir))
     return run.options.to_json(), str(run.latest().prefix)
 
 

@@ -33,7 +33,7 @@ class ModelArguments:
     save_dir: PathLike | None = None
     options_file: PathLike | None = None
     weight_file: PathLike | None = None
-    checkpoint: str | int | None = None
+    checkpoint: PathLike | int | None = None
 
     def __post_init__(self) -> None:
         require_paths(**{name: value for name, value in vars(self).items() if name != "checkpoint"})

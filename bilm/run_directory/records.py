@@ -179,7 +179,7 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
         DataError: the file cannot be read.
     """
     calls, unknown = json_objects.read_json_lines(path, lambda line: line.read_as(CallRecord))
-    warn_of_unknown(path, unknown, f"bilm {calls[-1].versions.get('bilm')}" if calls else "")
+    warn_of_unknown(path, unknown, "another version")
     return tuple(calls)
 
 

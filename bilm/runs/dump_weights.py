@@ -22,7 +22,7 @@ def dump_weights(
     model: PathLike | None = None,
     model_dir: PathLike | None = None,
     vocab_file: PathLike | None = None,
-    checkpoint: str | int | None = None,
+    checkpoint: PathLike | int | None = None,
     with_softmax: bool = False,
     language: str | None = None,
     license: str | None = None,

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bilm.backend.on_tensorflow import threads_of_an_operation
 from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import pipeline
-from bilm.io import messages
+from bilm.io import messages, run_files
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.options.plan import Plan
@@ -36,6 +36,8 @@ def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter
     )
     if needed > 0.8 * memory:
         reporter.warn("training needs more memory than is safe here; a smaller model needs less")
+    if settings.resume:  # those of the run are replaced
+        free += sum(file.stat().st_size for file in path.glob(f"{run_files.CHECKPOINT}*"))
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or `keep` fewer")
@@ -74,7 +76,8 @@ def estimate(
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_bfloat16 = None
     is_float32, is_alone = options.precision is Precision.FLOAT32, n_replicas == 1
-    if is_float32 and is_alone and not has_gpu and multiplies_bfloat16():
+    has_room = 4 * trainer.n_bytes < memory_bytes()  # for another model
+    if is_float32 and is_alone and has_room and not has_gpu and multiplies_bfloat16():
         options = dataclasses.replace(options, precision=Precision.BFLOAT16)
         model = LanguageModel(options, options.precision)
         twin = Trainer(model, trainer.seed, freeze=plan.freeze, jit=trainer.jit)

@@ -24,7 +24,7 @@ from bilm.io.json_objects import JsonObject
 from bilm.io.run_files import DIVERGED
 from bilm.run_directory import directory, records
 from bilm.run_directory.state import Best, RunState
-from bilm.runs.estimate import estimate, tell_size
+from bilm.runs.estimate import estimate
 from bilm.runs.log import RunLog, record_arguments, record_call
 from bilm.runs.reporter import Outcome, TrainingResult
 from bilm.runs.settings import Request
@@ -69,7 +69,6 @@ class Training:
         """
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
         reporter = request.reporter
-        tell_size(trainer, run.path, request.settings, reporter)
         if request.settings.dry_run:
             needed = estimate(trainer, state.plan, state.n_done, self._batches, reporter)
             return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=needed)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
 
 from bilm.backend.keras_backend import backend, require_ready
 from bilm.backend.xla import compiles
@@ -19,6 +20,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
 from bilm.run_directory.state import RunState, read_lstm_states, restore_optimizer
+from bilm.runs.estimate import tell_size
 from bilm.runs.log import RunLog
 from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
@@ -110,6 +112,7 @@ def run(
         directions = "both directions" if options.bidirectional else "one direction, forward"
         reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
         trainer = Trainer(model, planned.seed, strategy, worker, planned.freeze, planned.jit)
+        tell_size(trainer, request.path, request.settings, reporter)
         _require_same_start(trainer, interrupted or source, interrupted is not None, text)
         if interrupted is not None:
             state = _restored(trainer, interrupted, planned, reporter)
@@ -274,8 +277,10 @@ def _make_model(
     allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
     resources.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
     allow_tf32(options.precision is Precision.TF32)
-    if backend.n_gpus() and os.environ.get("TF_DETERMINISTIC_OPS", "1") != "0":
+    is_wanted = backend.n_gpus() and os.environ.get("TF_DETERMINISTIC_OPS", "1") != "0"
+    if is_wanted and not tf_config.is_op_determinism_enabled():
         tf.config.experimental.enable_op_determinism()  # sums of rows in one order, so that resuming is exact
+        resources.callback(tf_config.disable_op_determinism)
     before = random.getstate()  # Keras draws the seeds of initializers from it
     random.seed(seed)
     try:

@@ -4,6 +4,7 @@ import enum
 import logging
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +85,8 @@ class ProgressReporter(Reporter):
             line: text without the newline.
             is_result: true for output of a command, false for diagnostics.
         """
-        sys.stderr.write(f"{line}\n")
+        with suppress(OSError, AttributeError):  # a closed stream ends no training
+            sys.stderr.write(f"{line}\n")
 
     def say(self, line: str) -> None:
         """Write a line of information."""

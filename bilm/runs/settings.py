@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import glob
 import inspect
 import math
 import os
@@ -370,8 +371,16 @@ def _written(value: object) -> str:
 def _absolute(value: Any) -> Any:  # noqa: ANN401
     """Return a path, or each of several, as it is in any current directory; other values unchanged."""
     if isinstance(value, tuple):
-        return tuple(map(_absolute, value))
+        return tuple(map(_absolute_pattern, value))
     is_path = isinstance(value, str | os.PathLike) and os.fspath(value) != STDIN
     if is_path and is_url(value):
         raise ArgumentError(f"{value!r:.80} is a URL; give a local path")
     return os.path.abspath(value) if is_path else value
+
+
+def _absolute_pattern(pattern: str) -> str:
+    """Return the pattern of a text as `_absolute` does; the current directory's name is no pattern."""
+    path: str = _absolute(pattern)
+    if path == pattern or os.path.exists(path):
+        return path
+    return os.path.normpath(os.path.join(glob.escape(os.getcwd()), pattern))

@@ -23,7 +23,7 @@ def test(
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
     raw: bool = False,
-    checkpoint: str | int | None = None,
+    checkpoint: PathLike | int | None = None,
     batch_size: int | None = None,
     compat: str | None = None,
     precision: str = "float32",
@@ -81,7 +81,9 @@ def test(
             sentences = (f"{sentence}\n".encode() for sentence in read)
             n_files = len(sources)
             name = f"sentences of {shards.name_files([source.name for source in sources])}"
-            patterns = (str(resources.enter_context(shards.spooled(sentences, name, name))),)
+            patterns = (
+                str(resources.enter_context(shards.spooled(sentences, name, "sentences of the raw text"))),
+            )
         text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts, n_files=n_files))
         for doubt in text.doubts:

@@ -118,7 +118,7 @@ def restart(
     corpus: PathLike | None = None,
     model: PathLike | None = None,
     vocab_file: PathLike | None = None,
-    checkpoint: str | int | None = None,
+    checkpoint: PathLike | int | None = None,
     weight_file: PathLike | None = None,
     options_file: PathLike | None = None,
     save_to: PathLike | None = None,

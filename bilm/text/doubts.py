@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from bilm.io import PathLike
+from bilm.io import PathLike, in_groups
 from bilm.io.lines import invisible_in, read_lines
 
-_N_LINES, _FEWEST_OF_FILE = 2000, 20
+_N_LINES, _FEWEST_OF_FILE, _MOST_CHARACTERS = 2000, 20, 1 << 22
 _LONG_LINE = 500  # words
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
 _FEWEST_ROWS = 5
@@ -19,13 +19,14 @@ _TAG = re.compile(r"< ?/ ?(?!S\b)\w+ ?>")  # that closes an element
 
 
 def first_lines(files: Sequence[PathLike]) -> list[str]:
-    """Return the first lines of each file, in all at most 2,000.
+    """Return the first lines of each file, in all at most 2,000, or four million characters.
 
     Raises:
         DataError: as `read_lines`.
     """
     n_of_file = max(_FEWEST_OF_FILE, _N_LINES // len(files))
-    return [*islice(chain.from_iterable(islice(read_lines(file), n_of_file) for file in files), _N_LINES)]
+    lines = islice(chain.from_iterable(islice(read_lines(file), n_of_file) for file in files), _N_LINES)
+    return next(in_groups(lines, len, _MOST_CHARACTERS), [])
 
 
 def most_have_tabs(lines: Sequence[str]) -> bool:

@@ -69,6 +69,10 @@ class NoTextError(DataError):
         super().__init__(f"{name}: {reason}")
         self.name, self.reason = name, reason
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """Pickle it by its arguments."""
+        return type(self), (self.name, self.reason)
+
 
 class Kind(enum.StrEnum):
     """Kind of a file that holds text."""
@@ -236,7 +240,8 @@ def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Open a file, and its decompressed content; failures, also inside the block, are `DataError`s."""
-    with messages.os_errors_as(DataError, name_of(path)), path.open("rb") as file:
+    # A `ValueError` is of a number with too many digits.
+    with messages.os_errors_as(DataError, name_of(path), ValueError), path.open("rb") as file:
         with decompressed(file, name_of(path)) as content:
             yield file, content
 

@@ -6,7 +6,6 @@ import heapq
 import json
 import multiprocessing
 import random
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -425,21 +424,8 @@ def corpus_arguments(directory: PathLike) -> dict[str, Any]:
 
 
 _MADE_BY = "bilm prepare"
-
-
-def _is_ours(directory: Path) -> bool:
-    """Return whether a directory contains only a corpus that `prepare` wrote."""
-    names = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
-    own = re.compile(
-        rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}|{_REPORT}"
-    )
-    if not all(map(own.fullmatch, names)) or TEXT_FILE not in names:
-        return False
-    try:
-        return json.loads((directory / TEXT_FILE).read_bytes())["made_by"] == _MADE_BY
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-CORPUS = outputs.Kind("a corpus", _is_ours)
+_FILES = (
+    rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}|{_REPORT}"
+)
+CORPUS = outputs.Kind("a corpus", outputs.only_files(_FILES, TEXT_FILE, f'"made_by": "{_MADE_BY}"'.encode()))
 """A corpus as an output."""

@@ -67,8 +67,8 @@ def word_vectors(text: Text, dim: int, seed: int) -> np.ndarray:
         matrix = tf.SparseTensor(places, information[is_positive], (vocabulary.size, n_columns))
         vectors = _left_singular_vectors(matrix, dim, seed)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
-    return np.pad(vectors, [(0, 0), (0, dim - vectors.shape[1])])
+    vectors /= np.where(lengths > 1e-6, lengths, np.inf)
+    return vectors
 
 
 def _pairs_of(
@@ -131,16 +131,17 @@ def _left_singular_vectors(matrix: tf.SparseTensor, dim: int, seed: int) -> np.n
     """Compute the first left singular vectors, each times the square root of its value.
 
     Returns:
-        float32 (rows, at most `dim`); a matrix of lower rank has fewer.
+        float32 (rows, `dim`); zeros beyond the matrix's rank.
     """
     multiply = tf.sparse.sparse_dense_matmul
     basis = np.random.default_rng(seed).standard_normal((matrix.shape[0], dim + _OVERSAMPLING), np.float32)
     for _ in range(_POWER_ITERATIONS):
-        product = multiply(matrix, multiply(matrix, basis, adjoint_a=True)).numpy()
-        squares, vectors = _principal_axes(product)
-        basis = product @ (vectors / np.sqrt(squares)).astype(np.float32)
+        basis = np.asarray(multiply(matrix, multiply(matrix, basis, adjoint_a=True)))  # without a copy
+        squares, vectors = _principal_axes(basis)
+        basis = basis @ (vectors / np.sqrt(squares)).astype(np.float32)
     squares, vectors = _principal_axes(multiply(matrix, basis, adjoint_a=True).numpy())
-    return basis @ (vectors * squares**0.25).astype(np.float32)[:, :dim]
+    axes = (vectors * squares**0.25).astype(np.float32)[:, :dim]
+    return basis @ np.pad(axes, [(0, 0), (0, dim - axes.shape[1])])
 
 
 def _principal_axes(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -128,6 +128,8 @@ class Workers:
 
     def gather_json(self, value: object) -> list[Any]:
         """Gather a JSON value from every worker."""
+        if self.worker.n_workers == 1:
+            return [value]
         data = np.frombuffer(json.dumps(value).encode(), np.uint8)
         (lengths,) = self._gather([tf.constant([len(data)])])
         # Padded to few sizes, because the operation is compiled for each.
@@ -141,9 +143,15 @@ class Workers:
         """Return the chief's array, which has the same shape on all workers."""
         if self.worker.n_workers == 1:
             return array
-        # A function of its own: TensorFlow warns of one that is compiled for many shapes.
-        gather = tf.function(lambda value: self._gather_over_replicas([value])[0], autograph=False)
-        return gather(tf.constant(array[None]))[0].numpy()
+
+        def of_replica() -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            is_first = tf.get_static_value(context.replica_id_in_sync_group) == 0
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, value if is_first else tf.zeros_like(value))
+
+        value = tf.constant(array)
+        of_all = tf.function(lambda: self.strategy.run(of_replica), autograph=False)()
+        return self.strategy.experimental_local_results(of_all)[0].numpy()
 
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """Gather the LSTM states of all workers' parts."""

@@ -346,16 +346,16 @@ def _split(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
 
 
 @checked
-def load_vocabulary(path: PathLike | list[str], max_word_length: int | None = None) -> Vocabulary:
+def load_vocabulary(vocab_file: PathLike | list[str], max_word_length: int | None = None) -> Vocabulary:
     """Read a vocabulary file; warns of blank lines and repeated words, see `Vocabulary`.
 
     Args:
-        path: the file, or its words as for `Vocabulary`.
+        vocab_file: the file, or its words as for `Vocabulary`.
         max_word_length: characters of a row for a character-level model; None for a word-level model.
 
     Raises:
         VocabularyError: the file cannot be read, or lacks a sentence mark.
     """
     if max_word_length is None:
-        return Vocabulary(path, validate_file=True)
-    return UnicodeCharsVocabulary(path, max_word_length, validate_file=True)
+        return Vocabulary(vocab_file, validate_file=True)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file=True)

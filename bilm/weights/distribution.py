@@ -10,7 +10,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 import h5py
@@ -84,12 +84,12 @@ class ModelFile:
         content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
             outputs.require_regular(self.path, WeightsError)
-            stream = content or self.path.open("rb")
+            stream = content or self.path.open("rb")  # HDF5 would lock a file that it opens
         with stream:
             if is_state_dict(stream):
                 yield state_dict_arrays(stream, str(self))
                 return
-            with hdf5_file.opened_hdf5(str(self), WeightsError, content) as file:
+            with hdf5_file.opened_hdf5(str(self), WeightsError, stream) as file:
                 yield hdf5_file.stored_arrays(file, str(self))
 
     def read(self, names: Iterable[WeightName]) -> arrays.Arrays:
@@ -345,18 +345,24 @@ def _archive(path: Path) -> ZipArchive | TarArchive | None:
     if not path.is_file():
         return None
     with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
-        is_zip = file.read(4) in ZIP_MAGIC
+        head = file.read(262)
         file.seek(0)
-        if is_zip and not is_state_dict(file):
+        if head[:4] in ZIP_MAGIC and not is_state_dict(file):
             return ZipArchive(path)
-    return TarArchive(path) if path.name.endswith(foreign.TAR_ENDINGS) else None
+    is_tar = head[257:] == b"ustar" or path.name.endswith(foreign.TAR_ENDINGS)
+    return TarArchive(path) if is_tar else None
 
 
 def _in_folder(path: Path) -> Files:
     """List the files of a directory, as `_folder_of` defines it."""
     with messages.os_errors_as(DataError, str(path)):
         files = sorted([*path.iterdir(), *path.glob(f"{_ALLENNLP_FOLDER}/*")])
-        return {file.name: ModelFile(file) for file in files if file.is_file()}
+        return {file.name: ModelFile(file) for file in files if file.is_file() and not _is_hidden(file)}
+
+
+def _is_hidden(path: PurePath) -> bool:
+    """Return whether a name begins with a dot, as of the files that macOS adds."""
+    return path.name.startswith(".")
 
 
 def _folder_of(path: PurePosixPath) -> PurePosixPath:
@@ -366,9 +372,8 @@ def _folder_of(path: PurePosixPath) -> PurePosixPath:
 
 def _in_archive(archive: ZipArchive | TarArchive) -> dict[str, ModelFile]:
     """List the files of the only folder with options; without such a folder, the archive's own files."""
-    paths = {PurePosixPath(name): name for name in archive.sizes}
-    # macOS adds files whose names begin with a dot.
-    options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS) and not path.name.startswith(".")]
+    paths = {path: name for name in archive.sizes if not _is_hidden(path := PurePosixPath(name))}
+    options = [path for path in paths if path.name.endswith(_OPTIONS_ENDS)]
     folders = {*map(_folder_of, options)}
     if len(folders) > 1:
         names = shards.name_files(sorted(map(str, folders)))
@@ -392,7 +397,7 @@ def _of_file(path: Path) -> StoredModel:
             hint = f"; give the run {path.parent}" if run_files.is_of_run(path) else ""
             message = "not a model: expected a folder, an archive or a file of weights"
             raise WeightsError(f"{path}: {message}{hint}")
-    files = _in_folder(path.parent)
+    files = {**_in_folder(path.parent), name: ModelFile(path)}
     if not name.endswith(_OPTIONS_ENDS):
         return _model(path, files, weights=name)
     beside = name.removesuffix(OPTIONS_NAME).removesuffix("options_file")

@@ -81,7 +81,7 @@ def _sizes(stream: BinaryIO) -> dict[str, int]:
     try:
         with zipfile.ZipFile(stream) as archive:
             return {member.filename: member.file_size for member in archive.infolist()}
-    except (zipfile.BadZipFile, ValueError, OSError):
+    except (zipfile.BadZipFile, ValueError, OSError, RuntimeError):
         return {}
     finally:
         stream.seek(0)

@@ -9,6 +9,7 @@ import tensorflow as tf
 import bilm
 from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow, settings
+from bilm.cli import process
 from bilm.errors import OptionsError, ProcessError
 from bilm.layers.scalar_mix import weight_layers
 from tests.helpers import CHAR, HELDOUT, ROOT, TRAIN, VOCAB, python, smallest_options, write_json
@@ -58,6 +59,12 @@ def test_use_threads_sets_environment(n, within, across, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     settings.use_threads(n)
     assert os.environ == {"TF_NUM_INTRAOP_THREADS": within, "TF_NUM_INTEROP_THREADS": across}
+
+
+def test_commands_keep_threads_of_environment(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"TF_NUM_INTRAOP_THREADS": "7"})
+    process.choose_tensorflow()
+    assert os.environ["TF_NUM_INTRAOP_THREADS"] == "7"
 
 
 # --- settings of Keras ----------------------------------------------------------------------------

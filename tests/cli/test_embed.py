@@ -63,12 +63,13 @@ def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_layers(text, tmp_path):
-    layers = golden("char", "stateless")[0]
+    layers, line = golden("char", "stateless")[0], text.read_text().splitlines()[0]
     expected = {
         "--all": layers,
         "--top": layers[-1],
         "--average": layers.mean(axis=0),
         "--layer=0": layers[0],
+        "--concat": next(ElmoEmbedder(*MODEL[1::2]).embed_sentences([line.split()], layers="concat")),
     }
     for flag, vectors in expected.items():
         run("embed", text, tmp_path / "out.hdf5", *MODEL, flag, "--overwrite")
@@ -300,7 +301,6 @@ def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_pa
         (("--resume", "--stateful"), "--resume does not go with --stateful"),
         (("--no-xla", "--backend", "torch"), "--backend torch does not go with --no-xla"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),
-        (("--ray", "local", "--format", "hdf5"), "--format hdf5 does not go with --ray"),
         (("--save-dir", "x"), "give one --model;"),
     ],
 )
@@ -312,18 +312,21 @@ def test_flags_that_contradict_each_other(flags, message, text, tmp_path):
 def test_bad_input(text, tmp_path):
     out = tmp_path / "out.hdf5"
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
-    assert "--format hdf5 does not go with --ray" in refuse(
-        "embed", text, out, *MODEL, "--ray", "local", status=2
-    )
     assert "does not go to standard output" in refuse("embed", text, "-", *MODEL)
-    assert "cannot read standard input" in refuse(
-        "embed", "-", tmp_path / "out", *MODEL, "--ray", "local", status=2
-    )
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
     twice = refuse("embed", "-", "-", tmp_path / "out.vec", *MODEL, status=2)
     assert twice.endswith("-: standard input can be read only once")
     assert "--cuda-device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_workers_read_files_and_write_parquet(text, tmp_path):
+    pytest.importorskip("ray")
+    for source, name, message in [
+        (text, "out.hdf5", "--format hdf5 does not go with --ray"),
+        ("-", "out", "cannot read standard input"),
+    ]:
+        assert message in refuse("embed", source, tmp_path / name, *MODEL, "--ray", "local", status=2)
 
 
 @pytest.fixture

@@ -343,6 +343,7 @@ def test_damaged_steps_stop_raw_text_alone(trained, texts, tmp_path):
 
 @pytest.mark.parametrize("command", ["score", "embed"])
 def test_workers_take_no_raw_text(command, trained, texts, tmp_path):
+    pytest.importorskip("ray")
     out = [tmp_path / "out"] if command == "embed" else []
     message = refuse(command, "--raw", texts[0], *out, "--model", trained, "--ray", "local", status=2)
     assert message == "--ray does not go with --raw"

@@ -109,6 +109,11 @@ def test_restart_from_bilm_tf_dump_learns_softmax(new_vocabulary, tmp_path):
             np.testing.assert_allclose(after[name.tf1], dumped[name.own], atol=1e-6, err_msg=name.own)
     biases = np.exp(after["lm/softmax/b"])
     assert biases.sum() == pytest.approx(1, abs=1e-4) and biases[2] == biases.max()  # most words are unknown
+    assert "its rows start from the words' neighbours" not in output
+    flags = (*STILL, *SHORT, "--recipe", "one-pass", "--overwrite")
+    assert "its rows start from the words' neighbours" in run(*from_dump(folder, VOCAB, tmp_path, *flags))
+    lengths = np.linalg.norm(newest_arrays(tmp_path / "to")["lm/softmax/W"], axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=0.01)
     message = refuse(*from_dump(folder, VOCAB, tmp_path, "--remap-vocab"), status=2)
     assert "has no softmax to carry over; leave it out" in message
     message = refuse(*from_dump(folder, VOCAB, tmp_path, "--freeze", "softmax"))

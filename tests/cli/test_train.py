@@ -1,5 +1,6 @@
 """`bilm train`, `test` and `restart` from end to end, on the golden text, with every kind of model."""
 
+import dataclasses
 import gzip
 import json
 import math
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 import bilm
 from bilm.cli import main
 from bilm.errors import DataError
+from bilm.runs import loop
 from bilm.runs.settings import read_arguments
 from tests.helpers import (
     HELDOUT,
@@ -138,17 +140,24 @@ def test_flags_replace_rivals_in_config(file, flags, kept, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_dry_run_times_threads(tmp_path, smallest_file):
-    """In processes of their own, with the options of the call instead of those of its configuration."""
+def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
+    """In processes of their own, with the options of the call instead of those of its configuration.
+
+    But not on a GPU, which the first process keeps.
+    """
     arguments = {"train_prefix": str(TRAIN), "vocab_file": str(VOCAB), "seed": 1}
     arguments["options"] = json.loads(smallest_file(n_tokens_vocab=80).read_text())
     file, options = write_json(tmp_path / "run.json", arguments), smallest_file(n_tokens_vocab=81)
     before = {*os.listdir("/")}
-    dry = run("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
+    command = ("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
+    dry = run(*command)
     assert "\nthreads of an operation: 1: " in dry
     rates = {n: int(rate.replace(",", "")) for n, rate in re.findall(r"(\d+): ([\d,]+) tokens/s", dry)}
     assert rates[dry.partition("; fastest: --threads ")[2].strip()] == max(rates.values())
     assert "seed:" not in dry and {*os.listdir("/")} == before
+    on_cpu = loop.estimate
+    monkeypatch.setattr(loop, "estimate", lambda *run: dataclasses.replace(on_cpu(*run), gpu_bytes=1))
+    assert "threads of an operation" not in run(*command)
 
 
 def test_overwrite_refuses_own_config(run_copy, smallest_file):

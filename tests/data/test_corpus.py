@@ -227,8 +227,11 @@ def test_doubts(name, tmp_path):
     counts = corpus.count_corpus([file], vocabulary)
     told = [*corpus.doubts_about_corpus(counts, vocabulary, first_lines([file]))]
     assert len(told) == (doubt is not None) and (doubt is None or doubt in told[0]), told
+    if name in ("order", "two forms"):
+        assert not [*corpus.doubts_about_corpus(counts, vocabulary, first_lines([file]), trains=False)]
 
 
 def test_first_lines_are_some_of_each_file(tmp_path):
     file = write(tmp_path / "text", "a\n" * 30)
     assert [len(first_lines([file] * n_files)) for n_files in (1, 50, 3000)] == [30, 1500, 2000]
+    assert len(first_lines([write(tmp_path / "long", f"{'a ' * 1_500_000}\n" * 3)])) == 2

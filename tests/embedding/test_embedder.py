@@ -144,7 +144,7 @@ def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     ids=["none", "text", "flag", "several", "tokens", "kind", "cache", "precision", "switch"],
 )
 def test_settings_are_checked_before_a_model_is_read(settings, message):
-    calls = (ElmoEmbedder.from_model, ElmoEmbedder.from_run, lambda none, **s: ElmoEmbedder(none, none, **s))
+    calls = (ElmoEmbedder.from_model, lambda none, **s: ElmoEmbedder(none, none, **s))
     for call in calls:
         with pytest.raises(OptionsError, match=message):
             call("no such file", **settings)
@@ -247,8 +247,8 @@ def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
 def test_layers_concat_with_softmax_adds_rows(name):
     run = RunDirectory.open(GOLDEN / name / "final")
     vocabulary = GOLDEN / name / "vocab.txt"
-    plain = ElmoEmbedder.from_run(run.path, vocabulary if name == "word-shared" else None)
-    whole = ElmoEmbedder.from_run(run.path, vocabulary, with_softmax=True)
+    plain = ElmoEmbedder.from_model(run.path, vocabulary if name == "word-shared" else None)
+    whole = ElmoEmbedder.from_model(run.path, vocabulary, with_softmax=True)
     [expected], [found] = (
         list(embedder.embed_sentences([["the", "Zyzzyva"]], layers="concat"))
         for embedder in (plain, pickle.loads(pickle.dumps(whole)))  # noqa: S301

@@ -125,8 +125,12 @@ def test_size_warns_without_room(memory, free, message, tmp_path, monkeypatch):
     model = types.SimpleNamespace(count_params=lambda: 0)  # without gradients
     trainer, warnings, reporter = types.SimpleNamespace(n_bytes=100, model=model), [], bilm.Reporter()
     reporter.warn = warnings.append
-    estimate.tell_size(trainer, tmp_path / "run", TrainingSettings(), reporter)
+    estimate.tell_size(trainer, tmp_path, TrainingSettings(), reporter)
     assert [warning[: len(message or "")] for warning in warnings] == ([message] if message else [])
+    warnings.clear()
+    (tmp_path / "model.ckpt-1.index").write_text("1")  # which a resumed run replaces
+    estimate.tell_size(trainer, tmp_path, TrainingSettings(resume=True), reporter)
+    assert len(warnings) == (memory == 124)
 
 
 def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch):

@@ -429,9 +429,13 @@ def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
 
 
 THREADS = """
+import os
 import sys
 from tensorflow.config import threading
+before = dict(os.environ), os.fstat(2).st_ino
 import bilm
+bilm.train
+assert before == (dict(os.environ), os.fstat(2).st_ino)
 from tests.helpers import TRAIN, VOCAB, smallest_options
 values = {name: int(value) for name, value in (word.split("=") for word in sys.argv[2:])}
 bilm.train(TRAIN, VOCAB, sys.argv[1], options=smallest_options(), seed=1, resume=True, **values)
@@ -445,7 +449,10 @@ except bilm.errors.ProcessError as error:
 
 @pytest.mark.slow
 def test_threads_are_recorded_and_resumed(tmp_path):
-    """A number that no rule gives; when it is resumed without it, and when another one comes too late."""
+    """A number that no rule gives; when it is resumed without it, and when another one comes too late.
+
+    Importing bilm leaves environment and standard error as they were.
+    """
     path = tmp_path / "run"
     for step, given in ((1, ["threads=7"]), (2, [])):
         done = python("-c", THREADS, path, f"max_steps={step}", *given)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,8 @@ _OF_TOKEN = ("line", "position", "token", "known", "forward", "backward")
 
 
 def _sentence_records(number: int, score: "SentenceScore") -> Iterator[tuple[Any, ...]]:
-    backward = None if score.backward is None else float(score.backward.sum())
-    n_unknown, forward = int((~score.is_known).sum()), float(score.forward.sum())
+    backward = None if score.backward is None else float(score.backward.sum(dtype="float64"))
+    n_unknown, forward = int((~score.is_known).sum()), float(score.forward.sum(dtype="float64"))
     yield number, len(score.words), n_unknown, forward, backward, " ".join(score.words)
 
 
@@ -277,7 +278,8 @@ def predict(
                 best = ", ".join(f"{word} {probability:.4f}" for word, probability in place.best)
                 click.echo(f"{number}\t{place.position}\t{printable(place.word)}\t{printable(best)}")
         if form == "text":
-            click.echo(printable(" ".join(filled(sentence, places))))
+            line = " ".join(filled(sentence, places))
+            click.echo(printable(line) if sys.stdout.isatty() else line)
     flags.say_end(text)
     if absent:
         echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)

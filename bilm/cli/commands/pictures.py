@@ -64,7 +64,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 def neighbours(
     word: str,
     sentence: str,
-    corpus: Path,
+    corpus: str,
     model: "flags.ModelArguments",
     vocab_file: Path | None,
     raw: bool,

@@ -54,7 +54,7 @@ _READ_AS = {
 )
 @flags.switch("--json", "Print one JSON object.", "as_json")
 @flags.overwrite
-def prepare(texts: tuple[Path, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
+def prepare(texts: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
     TEXTS are files, directories with all below them, or globs (- for stdin): plain text, TEI, ALTO,

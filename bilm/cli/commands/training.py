@@ -239,8 +239,9 @@ def _training_command(train: Callable[..., reporter.TrainingResult]) -> Callable
                 printer.write(line)
             is_alone = not (arguments["ray"] or os.environ.get("TF_CONFIG"))
             is_free = is_alone and not (arguments["threads"] or arguments["resume"])
-            if result.estimate is not None and is_free:
-                printer.write(_fastest_threads(train.__name__, arguments, result.estimate))
+            # A GPU's memory is for one process.
+            if (estimate := result.estimate) is not None and estimate.gpu_bytes is None and is_free:
+                printer.write(_fastest_threads(train.__name__, arguments, estimate))
         if result.outcome == "stopped":
             click.get_current_context().exit(process.STOPPED_STATUS)
 
