@@ -328,7 +328,8 @@ def run_script(place, script, bilm, **variables):
     path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(pages.ROOT), "SLURM_JOB_ID": "17"} | variables
     settings = {"cwd": place, "env": environment, "stdout": subprocess.PIPE, "text": True, "check": False}
-    return subprocess.run(["bash", "-c", script], **settings).stdout
+    done = subprocess.run(["bash", "-c", script], **settings)
+    return done.returncode, done.stdout
 
 
 @pytest.mark.slow
@@ -336,16 +337,16 @@ def test_a_job(tmp_path):
     bilm.prepare(TRAIN, tmp_path / "mine", tokens=True, heldout=0.1)
     assert "--preset small" in JOB
     job = JOB.replace("--preset small", "--preset tiny --set unroll_steps=3 --max-time 3s")
-    said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
+    status, said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
     assert (tmp_path / "job" / "checkpoint").exists()
-    assert said.endswith("scontrol requeue 17\n"), said
-    said = run_script(tmp_path, JOB, 'echo "$@"')
-    assert said.startswith("train --preset small --resume ") and "scontrol" not in said
+    assert status == 75 and said.endswith("scontrol requeue 17\n"), said
+    status, said = run_script(tmp_path, JOB, 'echo "$@"')
+    assert status == 0 and said.startswith("train --preset small --resume ") and "scontrol" not in said
 
 
 def test_workers(tmp_path):
     variables = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
-    said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
+    _, said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
     assert json.loads(said) == {
         "cluster": {"worker": ["node0:9000", "node1:9000"]},
         "task": {"type": "worker", "index": 1},

@@ -26,6 +26,14 @@ REFUSED = {
     ),
     "no path": (lambda run: bilm.restart(TRAIN, ""), "`save_dir` is ''; it must be a path"),
     "no model": (lambda run: bilm.WordPredictor.from_model(""), "`model` is ''; it must be a path"),
+    "a step without a checkpoint": (
+        lambda run: bilm.WordPredictor.from_model(run, checkpoint=99),
+        "model.ckpt-99: no such checkpoint",
+    ),
+    "the same of an embedder": (
+        lambda run: bilm.ElmoEmbedder.from_model(run, VOCAB, checkpoint=99),
+        "model.ckpt-99: no such checkpoint",
+    ),
     "no vocabulary": (
         lambda run: bilm.train(TRAIN, None, "run"),
         "give `vocab_file`, or the `corpus` of `bilm prepare`",
@@ -119,7 +127,7 @@ def test_predict_refuses_words(trained):
 def test_natural_arguments_work(trained):
     run = bilm.RunDirectory.open(trained)
     assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
-    assert run.choose(str(trained / "model.ckpt-2")).step() == 2  # as results name it
+    assert run.choose(trained / "model.ckpt-2").step() == 2  # as results name it
     settings = TrainingSettings.from_arguments(
         {"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}}
     )

@@ -16,7 +16,9 @@ from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import UNK
 
-_FILES = r"saved_model\.pb|fingerprint\.pb|README\.md|assets|variables|variables/variables\.(index|data-\d{5}-of-\d{5})"
+_FILES = (
+    r"(saved_model|fingerprint)\.pb|README\.md|assets|variables(/variables\.(index|data-\d{5}-of-\d{5}))?"
+)
 _README = """\
 # ELMo as a SavedModel
 

@@ -119,7 +119,7 @@ def writing(path: Path) -> Iterator[atomic.FileLock]:
     if os.path.lexists(path) and not path.is_dir():
         raise CheckpointError(f"{path}: is not a directory; give the name of one to write")
     for file in run_files.CHANGED:
-        if (path / file).is_symlink():
+        if (path / file).is_symlink() and (path / file).is_file():
             raise CheckpointError(
                 f"{path / file}: is a link, whose target would change; copy the target here"
             )

@@ -424,8 +424,6 @@ def corpus_arguments(directory: PathLike) -> dict[str, Any]:
 
 
 _MADE_BY = "bilm prepare"
-_FILES = (
-    rf"{TRAIN_DIRECTORY}|{TRAIN_DIRECTORY}/part-\d{{5}}\.txt|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}|{_REPORT}"
-)
+_FILES = rf"{TRAIN_DIRECTORY}(/part-\d{{5}}\.txt)?|{HELDOUT}|{VOCABULARY}|{TEXT_FILE}|{_REPORT}"
 CORPUS = outputs.Kind("a corpus", outputs.only_files(_FILES, TEXT_FILE, f'"made_by": "{_MADE_BY}"'.encode()))
 """A corpus as an output."""

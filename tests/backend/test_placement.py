@@ -73,11 +73,12 @@ def test_commands_keep_threads_of_environment(monkeypatch):
 CODE = """
 import os
 from bilm.cli.process import import_tensorflow
+from bilm.io.background import n_cores
 import_tensorflow()
 import tensorflow
 assert not tensorflow.config.experimental.tensor_float_32_execution_enabled()
 assert os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] == 'true'
-assert os.environ['TF_NUM_INTRAOP_THREADS'] == str((len(os.sched_getaffinity(0)) + 1) // 2)
+assert os.environ['TF_NUM_INTRAOP_THREADS'] == str((n_cores() + 1) // 2)
 from bilm import LanguageModel
 from tests.helpers import small_options
 model = LanguageModel(small_options(n_tokens_vocab=30))

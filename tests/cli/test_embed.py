@@ -347,8 +347,9 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
     before = snapshot(tmp_path)
     model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
     model = (*model, "--vocab-file", tmp_path / "vocab.txt")
-    command = ("embed", text, tmp_path / name, *model, "--format", "hdf5", "--overwrite")
-    assert refuse(*command) == f"{tmp_path / name}: it is an input and would be lost; give another name"
+    for source in (model, ("--model", tmp_path)):
+        command = ("embed", text, tmp_path / name, *source, "--format", "hdf5", "--overwrite")
+        assert refuse(*command) == f"{tmp_path / name}: it is an input and would be lost; give another name"
     assert snapshot(tmp_path) == before
 
 

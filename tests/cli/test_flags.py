@@ -76,6 +76,12 @@ def test_empty_name_is_refused(arguments):
     assert message.startswith("Invalid value for ") and message.endswith("is a variable unset?")
 
 
+def test_name_with_nul_is_refused(tmp_path):
+    (tmp_path / "run.toml").write_text('train_prefix = "t"\nvocab_file = "v\\u0000"\n')
+    message = refuse("train", "--config", tmp_path / "run.toml", "--save-dir", tmp_path / "run", status=2)
+    assert message.endswith("has a NUL character")
+
+
 # --- values -------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+import bilm
 from bilm.run_directory.records import read_calls
 from tests.helpers import GOLDEN, VARIANTS, newest_arrays, run, snapshot, write_json
 
@@ -57,6 +58,16 @@ def test_compat_matches_bilm_tf(variant, batch_size, perplexity, shorter):
     assert result["perplexity"] == pytest.approx(perplexity, rel=1e-5)
     assert output.splitlines()[-2] == f"FINISHED!  AVERAGE PERPLEXITY = {result['perplexity']}"
     assert "model.ckpt-12, step 12" in output
+
+
+def test_compat_counts_blank_lines_as_bilm_tf(shorter, tmp_path):
+    (tmp_path / "text").write_text("the\n\n" * 6)
+    arguments = {"vocab_file": GOLDEN / "word-shared" / "vocab.txt", "batch_size": 1}
+    found = [
+        bilm.test(tmp_path / "text", shorter("word-shared"), **arguments, compat=compat).tokens
+        for compat in ("bilm-tf", None)
+    ]
+    assert found == [18, 12]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -96,6 +96,12 @@ def test_python_call_writes_to_standard_error(time_passes, capsys):
     assert told.err.endswith("tokens  80.0%  0:00:05 left  40 tokens/s\n")
 
 
+@pytest.mark.parametrize("stream", [None, open(os.devnull)], ids=["closed", "not for writing"])  # noqa: SIM115
+def test_output_that_cannot_be_written_ends_no_call(stream, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream)
+    ProgressReporter().warn("a warning")
+
+
 def written(words, width=None, **variables):
     """What Python writes to a terminal of a width, or to a pipe."""
     reading, writing = pty.openpty() if width else os.pipe()
@@ -127,6 +133,16 @@ def test_terminal_line_fits(width):
     stays = [line for line in lines if line and not line.startswith("step 4")]
     assert stays[0].startswith("training: 100,000 steps") and stays[1] == "a message"
     assert "".join(stays[2:]).startswith("step 100000  0:00:00 left")
+
+
+def test_dumb_terminal_gets_lines():
+    text = written(("-c", "from tests.cli.test_progress import train; train()"), 80, TERM="dumb")
+    assert "\x1b" not in text and [line[:8] for line in text.split("\r\n") if "step" in line] == [
+        "training",
+        "step 41 ",
+        "step 43 ",
+        "step 100",
+    ]
 
 
 @pytest.mark.parametrize("width", [80, None], ids=["terminal", "pipe"])

@@ -191,7 +191,7 @@ def test_raw_text_is_read_as_the_corpus_was(trained, tmp_path):
         assert printed("score", "--raw", tmp_path / name, "--model", model) == expected, name
 
 
-def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path):
+def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     folder.mkdir()
     for file in (texts[0], texts[0].with_suffix(".xml")):
@@ -205,6 +205,10 @@ def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path):
     assert "2 files, 8 sentences" in said and f"skipped {empty}: is empty" in said
     assert f"skipped {readme}: seems to describe the texts" in said
     assert refuse(*test, folder, empty) == f"{empty}: is empty"
+    inner = tmp_path / "a/b/c/d/e/f"  # from which the text is above the temporary file
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert "8 sentences" in run(*test, "../../../../../../folder")
     assert refuse("score", "--raw", folder, "--model", trained).endswith(
         "folder: is a folder; give a file of it"
     )

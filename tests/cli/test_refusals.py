@@ -107,6 +107,15 @@ def test_pipe_in_a_run_is_refused(run_copy, smallest_file, name, kind):
         assert message == f"{file}: is a device, a pipe or a socket, expected a file"
 
 
+def test_restart_refuses_links_in_run(run_copy, tmp_path):
+    """Of a download, say, whose files would change."""
+    file = run_copy / "metrics.jsonl"
+    file.rename(tmp_path / "kept")
+    file.symlink_to(tmp_path / "kept")
+    message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
+    assert message == f"{file}: is a link, whose target would change; copy the target here"
+
+
 def test_signal_before_the_first_step_exits_75(tmp_path, monkeypatch, smallest_file):
     """The warning of a cluster: the same status as when there is something to save."""
     before = signal.getsignal(signal.SIGUSR1)
@@ -217,10 +226,11 @@ def test_early_interrupt_leaves_nothing(tmp_path, smallest_file, monkeypatch):
 
 
 def test_restart_refuses_another_network():
-    flags = ("--set", "lstm.dim=16", "--set", "bidirectional=false")
+    flags = ("--set", "lstm.dim=16", "--set", "char_cnn.activation=tanh", "--set", "bidirectional=false")
     of = ("--save-dir", GOLDEN / "char" / "final", "--vocab-file", VOCAB)
     message = refuse("restart", "--train-prefix", TRAIN, *of, *flags)
-    assert message.startswith("a restart cannot change lstm.dim (24 to 16), bidirectional (true to false);")
+    changes = 'lstm.dim (24 to 16), char_cnn.activation ("relu" to "tanh"), bidirectional (true to false)'
+    assert message.startswith(f"a restart cannot change {changes};")
 
 
 def test_restart_spares_records_beside_a_run_of_bilm_tf(tmp_path):

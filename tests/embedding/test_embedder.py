@@ -5,6 +5,8 @@ import io
 import json
 import os
 import pickle
+import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -111,8 +113,16 @@ def test_stateful_chunks_are_whole_batches(stateful, monkeypatch):
 def test_embed_file_takes_allennlp_arguments(embedder, expected, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out.hdf5"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES))
-    with text.open() as lines, text.open("rb") as content:
-        for file in (str(text), lines, content, io.StringIO("\ufeff" + text.read_text().replace("\n", "\r"))):
+    with text.open() as lines, text.open("rb") as content, tempfile.NamedTemporaryFile("w+") as other:
+        other.write(text.read_text())
+        other.seek(0)
+        for file in (
+            str(text),
+            lines,
+            content,
+            other,
+            io.StringIO("\ufeff" + text.read_text().replace("\n", "\r")),
+        ):
             embedder.embed_file(file, out, "top", 64, True, overwrite=True)
             with h5py.File(out) as found:
                 assert_equal([found[str(i)][()] for i in range(4)], [vectors[-1] for vectors in expected])
@@ -179,6 +189,8 @@ def test_copies_give_equal_vectors(embedder, expected, stateful, word_files):
     assert again.fingerprint == copy.deepcopy(embedder).fingerprint == embedder.fingerprint
     rounded = ElmoEmbedder(*word_files, precision="bfloat16")
     assert copy.deepcopy(rounded).fingerprint == rounded.fingerprint
+    words = ElmoEmbedder(*word_files)
+    assert ElmoEmbedder.from_bytes(words.to_bytes()).fingerprint == words.fingerprint
     stateful.embed_batch(SENTENCES[:2])
     # Each goes on from the same state.
     vectors = [each.embed_batch(SENTENCES[2:]) for each in (copy.copy(stateful), copy.deepcopy(stateful))]
@@ -192,8 +204,12 @@ def test_fingerprint_is_that_of_options_and_words_too(word_files, tmp_path):
     options["lstm"]["cell_clip"] = 2
     clipped = write_json(tmp_path / "options.json", options)
     others = write(tmp_path / "other.txt", VOCAB.read_text().rstrip() + "s\n")
+    learned = shutil.copy(word_files[1], tmp_path / "weights.hdf5")
+    with h5py.File(learned, "r+") as file:
+        file["embedding"][1] = file["embedding"][2]
     files = (word_files, (clipped, *word_files[1:]), (*word_files[:2], others))
-    assert len({ElmoEmbedder(*each).fingerprint for each in files}) == 3
+    files = (*files, (word_files[0], learned, word_files[2]))
+    assert len({ElmoEmbedder(*each).fingerprint for each in files}) == 4
 
 
 def test_threads_take_turns_with_a_model(embedder, expected, monkeypatch):

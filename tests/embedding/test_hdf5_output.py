@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import time
+import types
 from pathlib import Path
 
 import h5py
@@ -239,6 +241,10 @@ def test_full_disk_keeps_parts(out, monkeypatch):
             embed(out, resume=True)
     assert str(error.value) == f"{out}: cannot be written: No space left on device"
     assert [path.name for path in parts(out)] == ["part-000000000000.hdf5"]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=0))
+        with pytest.raises(DataError, match="No space left on device"):
+            embed(out, resume=True)
     assert embed(out, resume=True).n_kept == 10 and len(read(out)) == 25
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
 from bilm.data.stream import encode_sentences
+from bilm.embedding import scoring
 from bilm.embedding.scoring import Evaluation, Scorer
 from bilm.errors import CheckpointError, DataError
 from bilm.models.language_model import LanguageModel
@@ -44,7 +45,7 @@ def in_one_row(scorer, lines):
     return scorer.evaluate([text(lines)], n_rows=1)
 
 
-def test_evaluate_reads_stretches(scorer):
+def test_evaluate_reads_stretches(scorer, monkeypatch):
     parts = [text(LINES[:50]), text(LINES[50:])]
     seen = []
     result = scorer.evaluate(parts, seen.append)
@@ -59,6 +60,8 @@ def test_evaluate_reads_stretches(scorer):
     ]
     losses = np.average([one.direction_losses for one in each], axis=0, weights=sizes)
     assert_close(result, Evaluation(tuple(losses), sum(sizes), ()))
+    monkeypatch.setattr(scoring, "_WINDOW_TOKENS", 30)  # many windows for each row
+    assert_close(scorer.evaluate(parts), result)
 
 
 @settings(max_examples=20)
@@ -91,7 +94,9 @@ def test_rows_equal_reference(scorer, tmp_path, n_rows):
     assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens, ()))
 
 
-def test_sentence_scores_as_text_of_one_line(scorer):
+@pytest.mark.parametrize("window", [100, 1 << 13])
+def test_sentence_scores_as_text_of_one_line(scorer, window, monkeypatch):
+    monkeypatch.setattr(scoring, "_WINDOW_TOKENS", window)
     long = " ".join(LINES)
     lines = [*LINES[:20], "the unseen", long]
     for line, score in zip(lines, scorer(line.split() for line in lines), strict=True):

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from bilm.errors import DataError, ProcessError
+from bilm.io import background
 from bilm.io.background import map_in_order, map_in_processes, prefetch
 
 
@@ -88,3 +89,13 @@ def test_map_raises_in_order(n_at_once):
     assert [next(results) for _ in range(2)] == [2.0, 1.0]
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+@pytest.mark.parametrize(
+    ("limit", "n"), [("150000 100000\n", 1), ("50000 100000\n", 1), ("max 100000\n", None)]
+)
+def test_cores_are_those_of_container(limit, n, tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "CPU_LIMIT", tmp_path / "cpu.max")
+    everywhere = background.n_cores()
+    (tmp_path / "cpu.max").write_text(limit)
+    assert background.n_cores() == (n or everywhere)

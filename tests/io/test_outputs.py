@@ -420,6 +420,14 @@ def test_other_users_staging_is_refused(tmp_path):
     assert snapshot(tmp_path) == {".file.tmp": b"(directory)", ".file.tmp/lock": b""}
 
 
+def test_staging_is_taken_over_where_files_have_another_owner(tmp_path, monkeypatch):
+    """As of root on a network file system that makes root nobody."""
+    (tmp_path / ".file.tmp").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    write(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_temporary_files_are_private(tmp_path):
     with writing(tmp_path / "file"):
         assert stat.S_IMODE((tmp_path / ".file.tmp").stat().st_mode) == 0o700

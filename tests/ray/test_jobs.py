@@ -51,6 +51,8 @@ def test_files_are_found_once(texts):
     assert jobs.text_files([url, urls[0]]) == urls
     for file in (names[1], urls[1]):
         assert list(jobs.lines_of(file)) == ["four", "five"]
+    (texts / "b.txt.gz").rename(texts / "b #1%.gz")
+    assert list(jobs.lines_of(jobs.text_files([url])[1])) == ["four", "five"]
     for url in ("file:///no/such/text", "nothing://a/b", "/no/such/text"):
         with pytest.raises(DataError, match="(?i)no such file|nothing|no file matches"):
             jobs.text_files([url])

@@ -1,5 +1,6 @@
 """Training from Python, without the command line, and as scripts of bilm-tf call it."""
 
+import dataclasses
 import gc
 import inspect
 import itertools
@@ -28,6 +29,7 @@ from bilm.run_directory.records import read_calls
 from bilm.runs import estimate
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings, read_arguments
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
+from tests.corpora import write
 from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, run, small_options, snapshot
 
 OPTIONS = Options.from_json(SMALLEST)
@@ -75,6 +77,9 @@ def test_train_resume_restart_test_dump(tmp_path):
     assert snapshot(path) == before
     options = bilm.RunDirectory.open(tuned).options
     assert options.learning_rate == 0.05 and options.n_tokens_vocab == 73
+    old, new = bilm.RunDirectory.open(path).weights(2), bilm.RunDirectory.open(tuned).weights()
+    changed = [name for name in new if (new[name] != old[name]).any()]
+    assert {name.partition("/")[0] for name in changed} == {"softmax"}  # the encoder is frozen
 
     tested = bilm.test([HELDOUT], tuned)
     printed = json.loads(
@@ -111,6 +116,7 @@ def test_estimate_takes_median_of_later_steps(tmp_path, monkeypatch):
     found = bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, changes={"accumulate": 2}).estimate
     assert (found.first_step_seconds, found.step_seconds, found.n_timed) == (9.0, 3.0, 6)
     assert found.tokens_per_second == 2 * 3 * 2 / 3.0  # rows, steps of a window and parts
+    assert dataclasses.replace(found, n_left=2).seconds == 9.0 + 3.0
 
 
 @pytest.mark.parametrize(
@@ -134,13 +140,15 @@ def test_size_warns_without_room(memory, free, message, tmp_path, monkeypatch):
 
 
 def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch):
-    """A heldout text that is trained on, and a number of tokens that is another text's."""
+    """A heldout text that is trained on or not tokenised, and a number of tokens that is another text's."""
     monkeypatch.setattr("bilm.runs.loop.estimate", lambda *_: None)  # no step is timed
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
     both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
+    raw = write(tmp_path / "raw", "the a,\n" * 9)
     number = "n_train_tokens is {}, and the corpus has 2,890 tokens: an epoch reads it {} times"
     for heldout, n_train_tokens, told in (
         (HELDOUT, 5780, []),
+        (raw, 5780, ["heldout: 50% of the words end"]),
         (HELDOUT, 28_900, [number.format("28,900", "10.00")]),
         (both, 1445, [seen]),
         (both, 1444, [seen, number.format("1,444", "0.50")]),
@@ -238,6 +246,7 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     def callback():
         with pytest.raises(ArgumentError, match="another call trains in this process"):
             bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, max_steps=1)
+        assert not tf.config.experimental.tensor_float_32_execution_enabled()
         os.chdir(tmp_path / "elsewhere")
         return False
 
@@ -305,7 +314,8 @@ def test_second_keyboard_interrupt_ends_at_once(tmp_path, is_handled):
 @pytest.mark.slow
 def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     """In each text's report, before the next text is read, and in the records."""
-    (tmp_path / "texts").mkdir()
+    tmp_path /= "[a] b"  # no pattern
+    (tmp_path / "texts").mkdir(parents=True)
     for name, file in (("texts/a.txt", TRAIN), ("heldout.txt", HELDOUT), ("vocab.txt", VOCAB)):
         shutil.copy(file, tmp_path / name)
     reporter = bilm.Reporter()
@@ -320,7 +330,7 @@ def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     (call,) = read_calls(tmp_path / "run" / "calls.jsonl")
     assert call.command.startswith("bilm.train(train_prefix='texts/a.txt', vocab_file='vocab.txt', save_dir=")
     monkeypatch.chdir(tmp_path)
-    again = bilm.restart("texts", "run", save_to="to", max_steps=1, reporter=reporter)
+    again = bilm.restart("texts/*.txt", "run", save_to="to", max_steps=1, reporter=reporter)
     assert again.saved == Path("to/model.ckpt-2")
     monkeypatch.chdir(tmp_path)
     assert bilm.test("heldout.txt", "run", reporter=reporter).tokens == 747
@@ -379,7 +389,8 @@ from bilm.data import BidirectionalLMDataset
 vocab = load_vocab(vocab_file, 50)
 options = {**of_the_model, "n_epochs": 2, "n_train_tokens": 120, "n_tokens_vocab": vocab.size}
 options["batch_size"], options["unroll_steps"], options["all_clip_norm_val"] = 4, 5, 10.0
-data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
+data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=False)
+options["softmax_bias_init"] = "unigram"
 train(options, data, 1, save_dir, save_dir)
 """
 RESTART = """
@@ -420,7 +431,8 @@ def test_edited_bilm_tf_scripts_run(tmp_path):
     assert newest_arrays(save_dir)["global_step"] == 12  # 2 epochs of 120 tokens, 20 in a batch
     options = json.loads((tmp_path / "run" / "options.json").read_text())
     assert (options["optimizer"], options["learning_rate"]) == ("adagrad", 0.2)
-    assert not options["variational_dropout"] and options["softmax_bias_init"] == "zeros"
+    assert not options["variational_dropout"] and options["softmax_bias_init"] == "unigram"
+    assert "shuffle = false\n" in (tmp_path / "run" / "run.toml").read_text()
     exec(RESTART, names)
     assert newest_arrays(save_dir)["global_step"] == 22  # 100 more tokens, 10 in a batch
     exec(RUN_TEST, names)

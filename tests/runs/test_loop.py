@@ -4,16 +4,20 @@ import json
 import os
 import signal
 import time
+import types
 
 import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.data.stream import Order
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.run_directory import directory
 from bilm.run_directory.records import read_metrics
+from bilm.runs import loop
 from bilm.runs.reporter import ProgressReporter
 from bilm.training import optimizers
+from bilm.training.trainer import Trainer
 from tests.helpers import SMALLEST, TRAIN, VOCAB
 
 
@@ -24,15 +28,31 @@ def train(path, n_steps=2, on_step=lambda report: None, **arguments):
     return bilm.train(TRAIN, VOCAB, path, **given | arguments)
 
 
-def test_restart_shuffles_anew(tmp_path):
-    windows = []
+def test_restart_shuffles_anew(tmp_path, monkeypatch):
+    """And draws other negatives and dropout, which are those of the step."""
+    windows, steps, take = [], [], Trainer.step
+    monkeypatch.setattr(
+        Trainer, "step", lambda self, parts, step, *rate: steps.append(step) or take(self, parts, step, *rate)
+    )
     reporter = bilm.Reporter()
     reporter.step = lambda report: windows.append(report.batch.parts[0].targets.tobytes())
     train(tmp_path / "run", on_step=reporter.step)
     bilm.restart(TRAIN, tmp_path / "run", max_steps=2, seed=3, reporter=reporter)
-    assert len(windows) == len(set(windows)) == 4
+    assert len(windows) == len(set(windows)) == 4 and steps == [1, 2, 3, 4]
     first, again = read_metrics(tmp_path / "run" / "metrics.jsonl").train
     assert (first.step, again.step) == (2, 4) and first.epoch == again.epoch  # since the call began
+
+
+def test_text_is_read_in_the_order_of_plan_and_worker(monkeypatch):
+    """Each worker its own part, with the seed and passages of the plan."""
+    orders, of = [], types.SimpleNamespace
+    monkeypatch.setattr(loop.pipeline, "training_batches", lambda *given, **_: orders.append(given[3]) or [])
+    worker, options = of(index=1, n_workers=2), of(passage_tokens=40)
+    trainer = of(options=options, workers=of(worker=worker), n_parts=1)
+    state = of(plan=of(shuffle=False, seed=5, shuffle_buffer=9), first_step=3)
+    text = of(counts=of(shards=()), vocabulary=None)
+    assert list(loop.Training(None, None, trainer, state, text, None, None)._batches()) == []
+    assert orders == [Order(False, 8, 9, 40, 1, 2)]
 
 
 def test_records_are_means_since_last_one(tmp_path):

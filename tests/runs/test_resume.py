@@ -177,12 +177,18 @@ def test_killed_call_resumes_records_and_events(calls, whole, tmp_path):
     assert shown_steps(path, "heldout/perplexity") == [5, 10, 14]
 
 
-def test_torn_checkpoint_is_skipped(calls, whole, tmp_path, caplog):
+def of_states(data):
+    """A flip in the first array, which is of the LSTM states."""
+    return bytes([data[0] ^ 1]) + data[1:]
+
+
+@pytest.mark.parametrize("harm", [lambda data: data[:-100], of_states], ids=["cut", "other states"])
+def test_torn_checkpoint_is_skipped(calls, whole, tmp_path, caplog, harm):
     path = tmp_path / "run"
     calls.train(path, 12)
     newest = RunDirectory.open(path).latest().prefix
     data = Path(newest + ".data-00000-of-00001")
-    data.write_bytes(data.read_bytes()[:-100])
+    data.write_bytes(harm(data.read_bytes()))
     assert calls.train(path, resume=True).outcome == "finished"
     assert f"{newest}: damaged" in caplog.text and f"using {path / 'model.ckpt-'}" in caplog.text
     assert differences(numbers(path), whole) == []

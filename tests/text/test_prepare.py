@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -80,7 +81,8 @@ PAGE_OF_REGIONS = """<PcGts><Page><ReadingOrder><OrderedGroup regionRef="a"><Reg
 <TextRegion id="a"><TextRegion><TextEquiv><Unicode>Der</Unicode></TextEquiv></TextRegion>
 <TextLine><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextLine></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
-<h1>Rain &amp; sun</h1><p>It <b>rai</b>ned.<br>Then the sun<script>var x = "<p>";</script> shone.
+<h1>Rain &amp; sun</h1><p><a href="x"><span>It</span></a> <em>r<b>ai</b></em><strong>ned</strong>.<br>
+Then the sun<script>var x = "<p>";</script> shone.
 <p>Birds sang</p></body></html>"""
 WIKI = '<doc id="1" url="u" title="Rain">\nRain\n\nRain is water &amp; falls. It is wet.\n</doc>\n'
 CONLLU = (
@@ -578,6 +580,7 @@ REFUSED = {
     "line 1: unknown encoding: foo; convert": '<?xml version="1.0" encoding="foo"?><a>x</a>',
     "line 1: multi-byte encodings are": '<?xml version="1.0" encoding="gbk"?><a>x</a>',
     "t: line 2: '[]' is not a JSON object": '{"text": ""}\n[]',
+    "t.html: Exceeds the limit": {"t.html": f"<html>&#{'1' * 5000};"},
     "t: is METS, a list of the files": "<mets:mets xmlns:mets='m'><a>x</a></mets:mets>",
     "t: is FoLiA; `folia2txt`": "<?xml version='1.0'?><!-- <a><b> --><FoLiA><t>x</t></FoLiA>",
     "invalid token); or --encoding of `bilm prepare` gives": {"t.xml": b"<a>\xe9</a>"},
@@ -646,6 +649,20 @@ def chapters(n_files=40, n_paragraphs=30):
         f"{n:02}.txt": "".join(f"Book {n} part {k}. It goes on.\n\n" for k in range(n_paragraphs))
         for n in range(n_files)
     }
+
+
+def test_file_named_as_standard_input_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "-", "A text.")
+    run("prepare", "./-", "--out", "corpus", "--heldout", 0, "--max-size", 2)
+    assert (tmp_path / "corpus/train/part-00000.txt").read_text() == "A text .\n"
+    assert len((tmp_path / "corpus/vocab.txt").read_text().split()) == 5  # with the three marks
+
+
+def test_error_passes_between_processes(tmp_path):
+    with pytest.raises(DataError) as error:
+        bilm.prepare(write(tmp_path / "t", " "), tmp_path / "corpus")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # noqa: S301
 
 
 def test_whole_files_are_held_out(tmp_path):

@@ -199,6 +199,7 @@ def test_learning_rate_rises_then_never(decay, warmup):
     assert all(0 < after <= before for before, after in zip(found[peak - 1 :], found[peak:], strict=False))
     sixth = {Decay.NONE: 2.0, Decay.LINEAR: 1.0, Decay.COSINE: 1.0, Decay.INVERSE_SQRT: 2.0 / 6**0.5}
     assert warmup > 1 or found[5] == pytest.approx(sixth[decay])
+    assert decay is not Decay.LINEAR or found[-1] == pytest.approx(2.0 / (N + 1 - peak))
 
 
 def test_deduplicate_sums_rows_of_the_same_index():

@@ -43,9 +43,10 @@ def assert_is_the_model(found):
     ],
 )
 def test_folders_and_archives_are_found(weights, options, tmp_path):
-    files = model_files(weights, options)
-    assert_is_the_model(find_distribution(write_folder(tmp_path / "folder", files)))
+    files, hidden = model_files(weights, options), str(Path(weights).with_name(f"._{Path(weights).name}"))
+    assert_is_the_model(find_distribution(write_folder(tmp_path / "folder", files | {hidden: b"x"})))
     litter = {"__MACOSX/model/._options.json": b"x", ".DS_Store": b"x", f"old/{Path(weights).name}": b"x"}
+    litter[f"model/{hidden}"] = b"x"
     path = write_zip(tmp_path / "x.zip", {f"model/{name}": data for name, data in files.items()} | litter)
     before = snapshot(tmp_path)
     found = find_distribution(path)
@@ -77,8 +78,8 @@ def test_file_finds_the_other_beside_it(tmp_path):
     for name in ("a.weight_file", "a.options_file"):
         assert_is_the_model(find_distribution(folder / name))
     assert "more than one file of weights: a.weight_file, b.weight_file" in refused(tmp_path)
-    folder = write_folder(tmp_path / "m", model_files("w"))
-    assert_is_the_model(find_distribution(folder / "w"))
+    folder = write_folder(tmp_path / "m", model_files(".w"))
+    assert_is_the_model(find_distribution(folder / ".w"))
 
 
 def test_options_take_261_characters_and_unknown_keys(tmp_path):
@@ -107,6 +108,10 @@ def test_files_that_are_missing(tmp_path):
     assert refused(weights) == ": not a model: no options.json among w.hdf5"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": is a device, a pipe or a socket, expected a file"
+    archive = bytearray(write_zip(tmp_path / "new.zip", model_files()).read_bytes())
+    archive[archive.index(b"PK\1\2") + 6] = 255  # a version of ZIP that Python does not know
+    (tmp_path / "new.zip").write_bytes(archive)
+    assert refused(tmp_path / "new.zip").startswith(": the ZIP archive cannot be read")
     (tmp_path / "text.txt").write_text("text")
     assert refused(tmp_path / "text.txt").endswith("expected a folder, an archive or a file of weights")
     for name in ("metrics.jsonl", "checkpoint"):

@@ -60,7 +60,7 @@ def test_archive_and_folder_are_models(model_tar, tmp_path):
     folder = write_folder(tmp_path / "folder", files | {"options.json": OPTIONS.read_bytes()})
     (folder / "model.tgz").write_bytes(model_tar.read_bytes())
     tar = write_tar(
-        tmp_path / "x.tar", {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
+        tmp_path / "x", {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
     )
     files = {"weights.th": saved(state_dict()), "fta/model.elmo.weight_file": b"of before it was fine-tuned"}
     files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes(), "best.th": b"of an earlier epoch"}
