@@ -179,7 +179,8 @@ def read_calls(path: PathLike) -> tuple[CallRecord, ...]:
         DataError: the file cannot be read.
     """
     calls, unknown = json_objects.read_json_lines(path, lambda line: line.read_as(CallRecord))
-    warn_of_unknown(path, unknown, "another version")
+    versions = dict.fromkeys(f"bilm {call.versions.get('bilm')}" for call in calls)
+    warn_of_unknown(path, unknown, " or ".join(versions))
     return tuple(calls)
 
 

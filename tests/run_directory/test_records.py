@@ -83,6 +83,8 @@ def test_read_calls_returns_calls(tmp_path, caplog):
     assert (first.step, first.seed, last.step, last.command) == (0, 7, 5, "bilm restart")
     write_lines(file, call_line(versions=[]), call_line(step="x"), call_line(mood=1))
     assert len(read_calls(file)) == 1
+    later = write_lines(tmp_path / "later.jsonl", call_line(mood=1), call_line(versions={"bilm": "9.1"}))
+    assert len(read_calls(later)) == 2 and "written by bilm 0.1.0 or bilm 9.1; unknown" in caplog.text
     message = f"{file}: a damaged line is left out, and 1 more: line 1: versions: expected an object, got []"
     assert message in caplog.text
     assert f"{file}: written by bilm 0.1.0; unknown to {WRITER} and ignored: mood" in caplog.text
