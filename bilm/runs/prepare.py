@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from bilm.backend.keras_backend import backend, require_ready
-from bilm.backend.xla import compiles
+from bilm.backend.xla import compiles, device_type
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import ArgumentError, DataError, LostWorkerError, OptionsError, ProcessError
 from bilm.io import json_objects, outputs
@@ -110,7 +110,10 @@ def run(
             planned.require_same(begun, request.path)
         model = _make_model(planned.options, planned.seed, strategy, held)
         directions = "both directions" if options.bidirectional else "one direction, forward"
-        reporter.say(f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}")
+        reporter.say(
+            f"model: {model.count_params():,} parameters, {vocabulary.size:,} words, {directions}, "
+            f"on a {device_type()}"
+        )
         trainer = Trainer(model, planned.seed, strategy, worker, planned.freeze, planned.jit)
         tell_size(trainer, request.path, request.settings, reporter)
         _require_same_start(trainer, interrupted or source, interrupted is not None, text)

@@ -140,17 +140,18 @@ class Source:
         """The user's name of the file."""
         return name_of(self.path)
 
-    def lines(self, text_field: str) -> Iterator[str]:
+    def lines(self, split: Split, text_field: str) -> Iterator[str]:
         """Yield the lines of the text, with blank lines between paragraphs; a paragraph of markup is a line.
 
         Args:
+            split: what a line of text is; where it is a sentence, a verse of TEI is a line.
             text_field: key of the text in JSON lines, or the name of its column in a table.
 
         Raises:
             DataError: the file cannot be read or is malformed; names file and line.
         """
         with _opened(self.path) as (self._file, content):
-            yield from self._lines(content, text_field)
+            yield from self._lines(content, split, text_field)
 
     def pieces(self, split: Split, text_field: str) -> Iterator[str]:
         """Yield the text of the file: paragraphs, or lines if they are given sentences.
@@ -162,7 +163,7 @@ class Source:
         Raises:
             DataError: as `lines`.
         """
-        lines = self.lines(text_field)
+        lines = self.lines(split, text_field)
         are_sentences = split is not Split.SENTENCES or self.kind is Kind.CONLLU
         for piece in filter(str.strip, lines) if are_sentences else paragraphs(lines):
             if len(piece) > _LONGEST_PIECE:
@@ -188,16 +189,16 @@ class Source:
             )
         if self.seems is not None:
             _LOG.warning("%s: most lines seem %s; %s", self.name, self.seems, _REMEDIES[self.seems])
-        return Lines(lambda: self.lines(steps.field))
+        return Lines(lambda: self.lines(steps.split, steps.field))
 
-    def _lines(self, content: BinaryIO, text_field: str) -> Iterator[str]:
+    def _lines(self, content: BinaryIO, split: Split, text_field: str) -> Iterator[str]:
         if self.kind in _XML:
-            inline = set[str]()
+            inline, has_verses = set[str](), split is not Split.SENTENCES
             if self.kind is Kind.XML:
                 with _opened(self.path) as (_, again):
                     inline = markup.names_amid_text(again, self.name, self.encoding)
-            pieces = markup.xml_pieces(content, self.name, self.encoding, self.kind, self.left_out, inline)
-            return _apart(pieces)
+            how = self.encoding, self.kind, self.left_out, inline, has_verses
+            return _apart(markup.xml_pieces(content, self.name, *how))
         lines = _lines(content, self.name, self.encoding or "utf-8")
         match self.kind:
             case Kind.HTML:

@@ -321,7 +321,13 @@ _BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
 
 
 def xml_pieces(
-    content: BinaryIO, name: str, encoding: str | None, kind: str, left_out: Counter[str], inline: set[str]
+    content: BinaryIO,
+    name: str,
+    encoding: str | None,
+    kind: str,
+    left_out: Counter[str],
+    inline: set[str],
+    has_verses: bool,
 ) -> Iterator[str]:
     """Yield the paragraphs of XML.
 
@@ -332,11 +338,14 @@ def xml_pieces(
         kind: `bilm.text.extract.Kind`.
         left_out: counts the elements that are left out by name.
         inline: more elements that are inside a sentence.
+        has_verses: a verse of TEI is a paragraph too.
 
     Raises:
         DataError: the XML is malformed; names file and line.
     """
     rules = _RULES[kind]
+    if has_verses and rules.blocks:
+        rules = rules._replace(blocks=rules.blocks | {"l"}, words=rules.words - {"l"})
     blocks = _BLOCKS.get(kind, _Blocks)(rules._replace(inline=rules.inline | inline), left_out)
     for _ in _parsed_xml(content, name, encoding, blocks):
         yield from blocks.taken()

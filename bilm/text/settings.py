@@ -47,7 +47,7 @@ class Settings:
 
     language: str = flag("und", "language, such as en or pt-BR, for abbreviations and ends of sentences")
     form: UnicodeForm | None = flag(UnicodeForm.NFC, "Unicode's normal form of the corpus")
-    keep_lines: bool = flag(False, "each line is a sentence")
+    keep_lines: bool = flag(False, "each line, or verse of TEI, is a sentence")
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
     dehyphenate: bool = flag(False, "join words that are divided at the ends of lines")
     encoding: str | None = flag(None, "encoding of the files that are not UTF-8, such as latin-1")
