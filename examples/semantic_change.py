@@ -56,14 +56,14 @@ def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
     old, new = directions(old), directions(new)
     # The mean over all pairs of the products is the product of the means.
     pairwise = 1 - old.mean(axis=0) @ new.mean(axis=0)
-    excess = pairwise - (distance_within(old) + distance_within(new)) / 2
-    return float(prototype), float(pairwise), float(excess)
+    within = [distance_within(side) for side in (old, new) if len(side) > 1] or [pairwise]
+    return float(prototype), float(pairwise), float(pairwise - np.mean(within))
 
 
 def distance_within(vectors: np.ndarray) -> float:
-    """Return the mean of 1 - cosine over the pairs of vectors of length 1; 0 for a single one."""
+    """Return the mean of 1 - cosine over the pairs of at least two vectors of length 1."""
     n, total = len(vectors), vectors.sum(axis=0)
-    return float(1 - (total @ total - n) / (n * (n - 1))) if n > 1 else 0.0
+    return float(1 - (total @ total - n) / (n * (n - 1)))
 
 
 def typical(text: Path, occurrences: list[WordOccurrence], n_occurrences: int) -> list[Occurrence]:

@@ -14,8 +14,8 @@ import numpy as np
 from bilm.analysis.pictures import Picture, Series, Style, View, as_number, is_logarithmic, n_points
 from bilm.errors import DataError
 from bilm.io import PathLike, messages
-from bilm.io.run_files import METRICS_FILE
-from bilm.run_directory.records import HeldoutRecord, Metrics, TrainRecord, read_metrics
+from bilm.io.run_files import CALLS_FILE, METRICS_FILE
+from bilm.run_directory.records import HeldoutRecord, Metrics, TrainRecord, read_calls, read_metrics
 
 Record = TrainRecord | HeldoutRecord
 
@@ -61,7 +61,8 @@ def load_curves(directories: Sequence[PathLike]) -> dict[str, Metrics]:
                 f"{path}: has {'one record' if n_records else 'no record'} in {METRICS_FILE}, and a curve "
                 "needs two; training writes one every --log-every steps and at each validation"
             )
-        curves[name if names.count(name) == 1 else str(path)] = metrics
+        begun = tuple(call.step for call in read_calls(path / CALLS_FILE) if not call.n_done)
+        curves[name if names.count(name) == 1 else str(path)] = replace(metrics, begun=begun)
     return curves
 
 
@@ -111,13 +112,14 @@ def _places(metrics: Metrics, x: str) -> dict[int, float]:
     """Return the position of each step; tokens and epochs, counted per call, are summed over calls."""
     records: list[Record] = sorted([*metrics.train, *metrics.heldout], key=lambda record: record.step)
     places: dict[int, float] = {}
-    before = offset = 0.0
+    before, offset, last = 0.0, 0.0, -1
     for record in records:
         value = (record.time - records[0].time) / 3600 if x == "time" else getattr(record, x)
-        if record.step not in places and value <= before and x in ("tokens", "epoch"):
+        is_next = value <= before or any(last <= step < record.step for step in metrics.begun)
+        if record.step not in places and is_next and x in ("tokens", "epoch"):
             offset += before
         places[record.step] = offset + value
-        before = value
+        before, last = value, record.step
     return places
 
 

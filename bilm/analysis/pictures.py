@@ -196,7 +196,8 @@ def matplotlib_figure(picture: Picture) -> "Figure":
     for series in view.series:
         axes, look = axes_of[series.panel], _look(series.style)
         if series.values is None:
-            marker = "" if series.style.dash and n_points(series.ys) > _MOST_MARKED else look["marker"]
+            n = n_points(series.ys)  # one alone is no line
+            marker = "" if series.style.dash and n > _MOST_MARKED else look["marker"] or "." * (n == 1)
             axes.plot(series.xs, series.ys, color=series.colour, **look | {"marker": marker})
         elif len(series.xs):
             size = series.style.size**2

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from bilm.backend.gradients import with_gradient
 from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell, zero_where
 from bilm.backend.lstm_window import lstm_window
 from bilm.errors import ProcessError
-from bilm.io.background import n_cores
+from bilm.io.background import n_visible_cores
 
 FIXED_SHAPES = False
 outside_graphs = tf.init_scope
@@ -314,7 +315,7 @@ def require_eager() -> None:
 def threads_of_an_operation() -> int:
     """Return on how many threads TensorFlow runs an operation in this process."""
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
-    return int(chosen or os.environ.get("TF_NUM_INTRAOP_THREADS") or n_cores())
+    return chosen or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0) or n_visible_cores()
 
 
 def use_threads_of_an_operation(n: int) -> None:
@@ -330,6 +331,13 @@ def use_threads_of_an_operation(n: int) -> None:
     except RuntimeError as error:
         problem = f"TensorFlow has begun with {threads_of_an_operation()} in this process"
         raise ProcessError(f"`threads` {n}: {problem}; choose them in a new one") from error
+
+
+def use_tf32(is_allowed: bool, resources: ExitStack) -> None:
+    """Allow products in TF32 or not; the setting before is restored as `resources` are closed."""
+    allow = tf.config.experimental.enable_tensor_float_32_execution
+    resources.callback(allow, tf.config.experimental.tensor_float_32_execution_enabled())
+    allow(is_allowed)
 
 
 def n_gpus() -> int:

@@ -61,9 +61,14 @@ def prefetch(iterator: Iterable[Item], depth: int = 4) -> Iterator[Item]:
         room.release()
 
 
+def n_visible_cores() -> int:
+    """Return the number of cores on which this process may run, without a container's limit of their time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def n_cores() -> int:
     """Return the number of cores that this process may use."""
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n = n_visible_cores()
     with suppress(OSError, ValueError):  # no container, or one without a limit
         quota, period = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
         n = min(n, max(quota // period, 1))

@@ -7,8 +7,8 @@ Both apply one formula to a set of candidate classes. With logits ``x`` and targ
     loss = log(sum of exp(x_k) over candidates and t, each once) - x_t
 
 Given ``exp(x - max)`` from the forward pass, the gradients of rows and inputs are two matrix products,
-without another pass over the (tokens, candidates) array. In low precision the factors of products are
-rounded; the logits of targets, biases, sums and losses are float32.
+without another pass over the (tokens, candidates) array. In low precision the factors and results of
+products are rounded; biases, sums and losses are float32, and the logits of targets in the sampled softmax.
 
 Source: Jean et al. 2015; the sampled loss equals ``tf.nn.sampled_softmax_loss`` with accidental
 hits removed: a sampled class that is the target counts once, as the target.
@@ -51,6 +51,9 @@ def full_cross_entropy(
     """
     product = functools.partial(_product, dtype=product_dtype)
 
+    def rounded(values: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.cast(values, product_dtype), values.dtype)
+
     def forward(*arguments: tf.Tensor) -> tuple[tf.Tensor, tuple]:
         hidden, targets, kernel, bias = arguments
         n_classes = tf.shape(kernel)[0]
@@ -70,7 +73,8 @@ def full_cross_entropy(
         )
         log_normalizer = highest + tf.math.log(total)
         target_rows = tf.gather(kernel, targets)
-        target_logits = tf.reduce_sum(hidden * target_rows, axis=1) + tf.gather(bias, targets)
+        products = tf.reduce_sum(rounded(hidden) * rounded(target_rows), axis=1)
+        target_logits = rounded(products) + tf.gather(bias, targets)  # as they are in the sum
         return log_normalizer - target_logits, (*arguments, log_normalizer, target_rows, chunk)
 
     def backward(kept: tuple, upstream: tf.Tensor) -> list[Any]:

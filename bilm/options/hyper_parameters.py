@@ -368,12 +368,12 @@ class Options(_Checked):
         """Return a copy with some keys replaced: ``{"lstm.dim": 512}``, or ``{"lstm": {"dim": 512}}``.
 
         The other keys of a section keep their values.
-        A change of the optimizer resets the learning rate to the optimizer's default and the weight decay,
-        which is multiplied by the learning rate, to 0.
+        A change of the optimizer resets the learning rate, its schedule and the weight decay.
         """
         values = self.to_json() | {"learning_rate": self.learning_rate}
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
-            del values["learning_rate"], values["weight_decay"]
+            for key in ("learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay"):
+                del values[key]
         for key, value in dotted(changes):
             *sections, last = key.split(".")
             place = values

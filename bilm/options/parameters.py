@@ -187,7 +187,7 @@ class Recipe(Choice):
 
 
 class Precision(Choice):
-    """Data type of the operands of matrix products; variables and all other values are float32.
+    """Data type of the factors and results of matrix products; variables, sums and losses are float32.
 
     ``tf32`` is float32 with products that NVIDIA GPUs since Ampere compute with 10 bits of mantissa, several
     times as fast; other devices use float32. ``float32`` switches it off. With ``float16`` training scales

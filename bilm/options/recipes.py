@@ -125,7 +125,7 @@ def complete(
         values = {key: getattr(begun, key) for key in values}
     kept = {*explicit, *(SCHEDULE if "optimizer" in explicit else ())}
     changes = {key: value for key, value in values.items() if key not in kept}
-    for key in {"learning_rate", "weight_decay"}.intersection(explicit):  # a new optimizer resets them
+    for key in {*SCHEDULE[1:]}.intersection(explicit):  # a new optimizer resets them
         changes[key] = getattr(options, key)
     completed = options.with_values(changes)
     before, after = options.step_size, completed.step_size

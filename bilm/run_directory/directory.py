@@ -450,10 +450,14 @@ class RunModel(distribution.StoredModel):
 
     def best_on(self, heldout: Collection[Shard] | None) -> state.Best | None:
         """Return the best validation of the run on the heldout text of these files, or on any; or None."""
-        before = self.recorded.section("settings").section("heldout_prefix")
-        if heldout is not None and not _are_of(before, heldout):
-            return None
-        return self.recorded.take("best", state.Best | None, None)
+        best = self.recorded.take("best", state.Best | None, None)
+        if best is None or heldout is None:
+            return best
+        with contextlib.suppress(CheckpointError):
+            scored = state.recorded(CheckpointFile(self.run.index.prefix(best.step))) or JsonObject("", {})
+            if _are_of(scored.section("settings").section("heldout_prefix"), heldout):
+                return best
+        return None
 
     def require_in_place(self) -> None:
         """Check that training may continue in the run's own directory.

@@ -135,10 +135,11 @@ class CallRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:
-    """Records of a run by kind, in order of steps."""
+    """Records of a run by kind, in order of steps; and the steps from which train and restart began."""
 
     train: tuple[TrainRecord, ...]
     heldout: tuple[HeldoutRecord, ...]
+    begun: tuple[int, ...] = ()
 
     @property
     def last(self) -> TrainRecord | HeldoutRecord | None:

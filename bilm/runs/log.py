@@ -21,6 +21,7 @@ from bilm.errors import CheckpointError
 from bilm.io import atomic, messages, run_files
 from bilm.io.json_objects import whole_lines
 from bilm.options.options_file import toml_lines
+from bilm.options.plan import Plan
 from bilm.run_directory import records
 
 _LOG = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ def record_call(
         atomic.sync(file)
 
 
-def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
+def record_arguments(path: Path, arguments: Mapping[str, Any], plan: Plan) -> None:
     """Write ``run.toml``, from which ``bilm train --config`` repeats a run.
 
     TOML cannot hold file names that are not UTF-8; with such names the file is not readable.
@@ -174,7 +175,8 @@ def record_arguments(path: Path, arguments: Mapping[str, Any]) -> None:
     """
     lines = [
         "# To repeat this run, from this text and vocabulary:",
-        "# bilm train --config run.toml --save-dir NEW",
+        f"# bilm train --config run.toml --save-dir NEW{'' if plan.xla else ' --no-xla'}",
+        *([f"# It ran on {plan.workers} workers."] if plan.workers > 1 else []),
         *toml_lines({"written_by": records.WRITER, **arguments}),
     ]
     with _written(path):

@@ -80,7 +80,7 @@ class Training:
             record_call(run.path, request.command, state.step, trainer.seed, options, state.n_done)
             if request.kind == "train":
                 arguments = request.repeated(trainer.seed, trainer.options, state.plan.threads)
-                record_arguments(run.path, arguments)
+                record_arguments(run.path, arguments, state.plan)
         reporter.begin(state.plan)
         try:
             with interrupt:

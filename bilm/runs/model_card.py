@@ -154,7 +154,8 @@ def _amount(stored: StoredModel) -> str:
 def _training(stored: StoredModel) -> str:
     """List the commands that trained the model."""
     step = stored.step or 0
-    calls = [call for call in read_calls(stored.path / CALLS_FILE) if call.step < step] if step else []
+    begun = {call.step: call for call in (read_calls(stored.path / CALLS_FILE) if step else ())}
+    calls = [call for call in begun.values() if call.step < step]  # the last from each step
     if not calls:
         return "The commands of its training are not recorded."
     commands = [

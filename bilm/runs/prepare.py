@@ -277,9 +277,7 @@ def _make_model(
     options: Options, seed: int, strategy: tf.distribute.Strategy, resources: contextlib.ExitStack
 ) -> LanguageModel:
     """Make a new model; the seed determines its weights."""
-    allow_tf32 = tf.config.experimental.enable_tensor_float_32_execution
-    resources.callback(allow_tf32, tf.config.experimental.tensor_float_32_execution_enabled())
-    allow_tf32(options.precision is Precision.TF32)
+    backend.use_tf32(options.precision is Precision.TF32, resources)
     is_wanted = backend.n_gpus() and os.environ.get("TF_DETERMINISTIC_OPS", "1") != "0"
     if is_wanted and not tf_config.is_op_determinism_enabled():
         tf.config.experimental.enable_op_determinism()  # sums of rows in one order, so that resuming is exact

@@ -108,7 +108,8 @@ class ProgressReporter(Reporter):
 
     def step(self, report: meter.StepReport) -> None:
         """Show a line about the steps since the last line, if one is due; always shows the last step."""
-        self._steps.add(report)
+        if not (report.is_skipped and self._steps.n_steps):  # as in the records, but never of no step
+            self._steps.add(report)
         now, is_last = time.monotonic(), report.n_done == report.n_steps
         is_first, self._began = self._began is None, self._began or (now, report.n_done)
         if not (is_first or is_last or self._line.is_due()):
@@ -215,7 +216,7 @@ class TrainingResult:
         saved: prefix of the last checkpoint saved; None if no steps were left, and for a dry run.
         best_perplexity, best_step, best_checkpoint: lowest perplexity of the heldout text, its step, and the
             prefix of its checkpoint; None without validations.
-        n_without_gain: validations since this step.
+        n_without_gain: validations of the call since then.
         stop_reason: reason for the stop, or None.
         estimate: estimate by a dry run; None if no steps were left.
     """

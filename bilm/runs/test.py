@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from bilm.backend.on_tensorflow import use_tf32
 from bilm.data.corpus import describe_corpus, read_text
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, checked, require_positive
@@ -70,6 +71,7 @@ def test(
     stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
     scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
+        use_tf32(False, resources)
         n_files = None
         if raw:
             files = resources.enter_context(shards.input_files(patterns))

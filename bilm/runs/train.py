@@ -15,6 +15,7 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import Reporter, TrainingResult
 from bilm.runs.settings import FIXED, Request, TrainingArguments
 from bilm.vocabulary.vocabulary import load_vocabulary
+from bilm.weights.arrays import check_arrays
 from bilm.weights.distribution import StoredModel, require_size
 
 
@@ -214,8 +215,7 @@ def restart(
         old = source.require_vocabulary(old_vocab_file, "old_vocab_file", with_characters=False)
     try:
         source.check_vocabulary(old)  # before the text is read, which may take an hour
-        if remap_vocab:
-            require_size(old, n_predicted, source.source)
+        require_size(old, n_predicted, source.source)
     except VocabularyError as error:
         hint = "`remap_vocab` carries the model over to another"
         raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
@@ -224,7 +224,7 @@ def restart(
             f"`freeze` {frozen}: the softmax of this model is its word embedding "
             "(share_embedding_softmax), which cannot be both trained and frozen"
         )
-    if frozen == "softmax" and n_predicted != old.size:
+    if frozen == "softmax" and n_predicted is None:
         raise OptionsError("`freeze` softmax: there is no trained softmax for this vocabulary to freeze")
     new = dataclasses.replace(new, n_tokens_vocab=vocabulary.size)
     return run(request, new, vocabulary, source, old if remap_vocab else None)
@@ -238,8 +238,9 @@ def _changed_options(source: StoredModel, request: Request) -> Options:
     """
     fixed, n_words, stored = FIXED, source.n_predicted, source.options
     if source.step is None:  # dumped weights may have no softmax, or that of the word embedding
-        fixed, n_words = FIXED[:-1], None
+        fixed, n_words = (FIXED[:-1] if n_words is None else FIXED), None
         stored = stored if source.n_predicted is None else source.predicting_options()
+        check_arrays(source.weight_file.shapes, source.names, source.source)
     if request.in_place:
         fixed += ("unicode_form",)
     # The recorded number of tokens is for the text that the run began with; the new text is counted.

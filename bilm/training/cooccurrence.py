@@ -138,10 +138,10 @@ def _left_singular_vectors(matrix: tf.SparseTensor, dim: int, seed: int) -> np.n
     for _ in range(_POWER_ITERATIONS):
         basis = np.asarray(multiply(matrix, multiply(matrix, basis, adjoint_a=True)))  # without a copy
         squares, vectors = _principal_axes(basis)
-        basis = basis @ (vectors / np.sqrt(squares)).astype(np.float32)
+        basis = np.asarray(tf.matmul(basis, (vectors / np.sqrt(squares)).astype(np.float32)))
     squares, vectors = _principal_axes(multiply(matrix, basis, adjoint_a=True).numpy())
     axes = (vectors * squares**0.25).astype(np.float32)[:, :dim]
-    return basis @ np.pad(axes, [(0, 0), (0, dim - axes.shape[1])])
+    return tf.matmul(basis, np.pad(axes, [(0, 0), (0, dim - axes.shape[1])])).numpy()
 
 
 def _principal_axes(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -152,7 +152,7 @@ def _principal_axes(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     products = np.zeros((array.shape[1], array.shape[1]))
     for start in range(0, len(array), _ROWS_AT_ONCE):
         part = array[start : start + _ROWS_AT_ONCE].astype(np.float64)
-        products += part.T @ part
-    squares, vectors = np.linalg.eigh(products)
+        products += tf.matmul(part, part, transpose_a=True).numpy()
+    squares, vectors = (array.numpy() for array in tf.linalg.eigh(products))
     is_kept = (squares > _LEAST_SQUARE * squares.max(initial=0.0))[::-1]
     return squares[::-1][is_kept], vectors[:, ::-1][:, is_kept]

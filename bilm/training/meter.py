@@ -83,7 +83,7 @@ class StepReport:
         batch: batch of this step, and the position in the text after it.
         seconds: duration of the step, including the wait for its batch.
         wait_seconds: wait for the batch.
-        is_skipped: true if float16 gradients overflowed; the update was one with gradients of zero.
+        is_skipped: true if float16 gradients overflowed; no weight changed.
     """
 
     step: int

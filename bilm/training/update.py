@@ -66,7 +66,7 @@ def update(
         learning_rate: float32 scalar.
         clip_norm: maximum global norm.
         loss_scale: float32 scalar, factor to remove from the gradients; with it, gradients that are not
-            finite count as zeros.
+            finite change no variable, and count as zeros in the optimizer.
 
     Returns:
         Global norm before clipping, with duplicate rows of sparse gradients summed; and the rows of each
@@ -84,6 +84,7 @@ def update(
     if loss_scale is None:
         clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     else:
+        learning_rate = tf.where(tf.math.is_finite(norm), learning_rate, 0.0)
         factor = tf.where(tf.math.is_finite(norm), tf.minimum(clip_norm / norm, 1.0), 0.0)
         clipped = [  # zeros if the factor is zero, even for gradients that are not finite
             _changed(gradient, lambda values: tf.math.multiply_no_nan(values, factor))

@@ -11,6 +11,7 @@ from bilm.backend import keras_backend as placement
 from bilm.backend import on_tensorflow, settings
 from bilm.cli import process
 from bilm.errors import OptionsError, ProcessError
+from bilm.io import background
 from bilm.layers.scalar_mix import weight_layers
 from tests.helpers import CHAR, HELDOUT, ROOT, TRAIN, VOCAB, python, smallest_options, write_json
 
@@ -41,7 +42,7 @@ def test_tf_function_is_taken():
     tf.data.Dataset.range(1).map(lambda number: (on_tensorflow.require_eager(), number)[1])
 
 
-def test_on_device_refuses_missing_gpu():
+def test_on_device_refuses_missing_gpu(monkeypatch):
     n_gpus = len(tf.config.list_logical_devices("GPU"))
     for number in (n_gpus, -2):
         with pytest.raises(OptionsError, match=f"`cuda_device` is {number}; TensorFlow finds {n_gpus} GPUs"):
@@ -50,6 +51,9 @@ def test_on_device_refuses_missing_gpu():
         assert "CPU" in tf.Variable(1.0).device
     with placement.on_device(None):
         tf.constant(1.0)
+    monkeypatch.setattr(placement.backend, "n_gpus", lambda: 2)
+    monkeypatch.setattr(placement.keras, "device", lambda name: name)
+    assert [placement.on_device(number) for number in (-1, 0, 1)] == ["cpu", "gpu:0", "gpu:1"]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,16 @@ def test_use_threads_sets_environment(n, within, across, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     settings.use_threads(n)
     assert os.environ == {"TF_NUM_INTRAOP_THREADS": within, "TF_NUM_INTEROP_THREADS": across}
+
+
+def test_threads_are_those_of_tensorflow(tmp_path, monkeypatch):
+    """Which chooses them itself for 0, and knows no limit of a container."""
+    monkeypatch.setattr(background, "CPU_LIMIT", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text("100000 100000")
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0)
+    for given, n in (("0", background.n_visible_cores()), ("7", 7)):
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", given)
+        assert on_tensorflow.threads_of_an_operation() == n
 
 
 def test_commands_keep_threads_of_environment(monkeypatch):

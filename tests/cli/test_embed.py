@@ -314,6 +314,8 @@ def test_bad_input(text, tmp_path):
     assert "several texts need --format parquet" in refuse("embed", text, text, out, *MODEL, status=2)
     assert "does not go to standard output" in refuse("embed", text, "-", *MODEL)
     assert "is a URL" in refuse("embed", text, "s3://bucket/out", *MODEL, status=2)
+    npz = refuse("embed", text, text, tmp_path / "out.npz", "--words", text, *MODEL, status=2)
+    assert "an .npz file identifies a line by its number alone" in npz
     twice = refuse("embed", "-", "-", tmp_path / "out.vec", *MODEL, status=2)
     assert twice.endswith("-: standard input can be read only once")
     assert "--cuda-device is 99; TensorFlow finds" in refuse("embed", text, out, *MODEL, "--cuda-device", 99)

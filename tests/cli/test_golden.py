@@ -74,6 +74,9 @@ def test_compat_counts_blank_lines_as_bilm_tf(shorter, tmp_path):
 def test_test_scores_every_target(variant, shorter):
     output, result = evaluate(variant, save_dir=shorter(variant))
     assert result["tokens"] == N_HELDOUT
+    sides = {side: result[f"{side}_perplexity"] for side in ("forward", "backward")}
+    shown = ", ".join(f"{side} {value:.4f}" for side, value in sides.items() if value is not None)
+    assert f"perplexity: {shown}, combined {result['perplexity']:.4f} (" in output
     assert (result["backward_perplexity"] is None) == (variant == "char-forward")
     assert "FINISHED" not in output
     assert 50 < result["perplexity"] < 56

@@ -8,7 +8,7 @@ from bilm.analysis.curves import _places, curves_picture, load_curves
 from bilm.io.atomic import writing
 from bilm.run_directory.records import read_metrics
 from tests.helpers import figure_of, markup_of, python, refuse, run
-from tests.records import heldout_line, train_line, write_lines
+from tests.records import call_line, heldout_line, train_line, write_lines
 
 pytest.importorskip("matplotlib")
 
@@ -126,6 +126,15 @@ def test_tokens_of_equal_calls_add_up_and_hours_are_since_the_first_record(tmp_p
     times = [train_line(step, time=1.7e9 + 900.0 * step) for step in (2, 4)]
     for x, own, places in (("tokens", lines, {2: 400, 4: 800}), ("time", times, {2: 0.0, 4: 0.5})):
         assert _places(read_metrics(record(tmp_path / x, *own) / "metrics.jsonl"), x) == places
+
+
+def test_tokens_add_up_after_short_call(tmp_path):
+    """Where the next call has more tokens at its first record."""
+    lines = [train_line(10, tokens=6400, epoch=0.5), train_line(30, tokens=12_800, epoch=1.0)]
+    directory = record(tmp_path / "run", *lines)
+    write_lines(directory / "calls.jsonl", call_line(), call_line(step=10))
+    (metrics,) = load_curves([directory]).values()
+    assert _places(metrics, "tokens") == {10: 6400, 30: 19_200}
 
 
 def test_tokens_add_up_over_calls(tmp_path):

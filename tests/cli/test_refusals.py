@@ -260,6 +260,7 @@ TEXT = f"--train-prefix {TRAIN} --vocab-file {VOCAB}"
         ("vocab build", "Missing option '--train-prefix'."),
         ("prepare raw.txt corpus", "Missing option '--out'."),
         (f"train {TEXT}", "Missing option '--save-dir'."),
+        (f"train {TEXT} --save-dir r --ray-workers 4", "--gpus-per-worker need --ray"),
     ],
 )
 def test_missing_word_of_a_call_is_named(command, message):

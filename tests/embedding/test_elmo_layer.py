@@ -367,6 +367,8 @@ def test_allennlp_names_work_on_tensorflow(files, caplog, tmp_path):
     assert embedder.elmo_bilm.num_layers == 2  # with the word vectors
     vectors, mask = embedder.batch_to_embeddings([["a", "b"], ["c"]])
     ids = names.batch_to_ids([["a", "b"], ["c"]])
+    accented = names.batch_to_ids([["e\u0301"]], 20, "NFC")
+    np.testing.assert_array_equal(accented, bilm.batch_to_ids([["\u00e9"]], 20))
     for biLM in (names._ElmoBiLm(*files), functional(embedder.elmo_bilm)):
         result = biLM(ids)
         assert len(result["activations"]) == 2

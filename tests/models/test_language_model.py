@@ -212,6 +212,15 @@ class TestDropout:
         assert tf.linalg.global_norm(gradients) < 1000, "rows of zeros have no endless gradient"
 
 
+@pytest.mark.slow
+def test_directions_in_turn_equal_those_at_once(monkeypatch):
+    expected = losses_and_gradients("float32", CHARACTERS)
+    monkeypatch.setattr("bilm.models.language_model._LARGE_WINDOW", 0)
+    found = losses_and_gradients("float32", CHARACTERS)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def losses_and_gradients(precision, options):
     """Of one window with dropout."""
     model, rng = LanguageModel(options, precision=precision), np.random.default_rng(1)

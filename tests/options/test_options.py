@@ -221,6 +221,10 @@ def test_counts_in_a_file_are_ignored(tmp_path):
 
 
 def test_presets_have_the_published_shapes():
+    assert choose_options(None, None) == PRESETS["laptop"]
+    sizes = {name: (p.batch_size, p.n_negative_samples_batch, p.n_epochs) for name, p in PRESETS.items()}
+    published = dict.fromkeys(("original", "medium", "small"), (128, 8192, 10))
+    assert sizes == published | {"laptop": (64, 2048, 10), "tiny": (32, 8192, 2)}
     shapes = {name: (p.lstm.dim, p.lstm.projection_dim, p.char_cnn.n_highway) for name, p in PRESETS.items()}
     del shapes["tiny"]
     assert shapes.pop("laptop") == (320, 256, 1) and PRESETS["laptop"].char_cnn.n_filters == 768

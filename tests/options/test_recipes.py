@@ -23,6 +23,9 @@ def continued(options, explicit=(), has_ended=False, begun=None):
         (800_000_000, 10.0, Recipe.SEVERAL_PASSES),
         (2_000_000, 4.0, Recipe.SEVERAL_PASSES),
         (2_000_000, 5.0, Recipe.MANY_PASSES),
+        (2_000_000, 2.0, Recipe.SEVERAL_PASSES),
+        (100_000_000, 5.0, Recipe.SEVERAL_PASSES),
+        (99_000_000, 5.0, Recipe.MANY_PASSES),
     ],
 )
 def test_the_recipe_follows_from_text_and_passes(n_tokens, n_passes, recipe):
@@ -64,6 +67,7 @@ def test_the_recipe_of_bilm_tf():
     options = with_recipe(PRESETS["original"], Recipe.BILM_TF, PLAN)
     assert options.dropout == 0.1
     other = with_recipe(PRESETS["original"], Recipe.MANY_PASSES, PLAN)
+    assert other.step_size == 0.00212  # the rate of its wide LSTM
     assert with_recipe(other, Recipe.BILM_TF, PLAN) == options.with_values({"dropout": other.dropout})
     assert (options.optimizer, options.step_size) == (Optimizer.ADAGRAD, 0.2)
     assert (options.warmup_steps, options.learning_rate_decay) == (0, Decay.NONE)
@@ -114,7 +118,10 @@ def test_a_run_that_is_resumed_keeps_its_values(given):
 def test_training_goes_on_with_another_optimizer_without_the_decay_of_the_first():
     begun = with_recipe(TINY, Recipe.MANY_PASSES, PLAN)
     assert begun.weight_decay == begun.with_values({"optimizer": "muon"}).weight_decay == 0.1
-    assert begun.with_values({"optimizer": "adam"}).weight_decay == 0
+    other = begun.with_values({"optimizer": "adam"})
+    assert (other.weight_decay, other.warmup_steps, other.learning_rate_decay) == (0, 0, Decay.NONE)
+    with_own = with_recipe(TINY.with_values({"warmup_steps": 50}), Recipe.ONE_PASS, PLAN, {"warmup_steps"})
+    assert with_own.warmup_steps == 50 and with_own.optimizer is Optimizer.MUON
     assert begun.with_values({"weight_decay": 0.3, "optimizer": "adam"}).weight_decay == 0.3
 
 

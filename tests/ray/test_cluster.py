@@ -1,5 +1,7 @@
 """Connecting to Ray, and the workers there is room for."""
 
+import os
+import signal
 import socket
 import sys
 
@@ -80,3 +82,14 @@ def test_worker_errors_are_unwrapped():
         raise ray.exceptions.RaySystemError("lost")
     with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():
         raise ray.exceptions.RayTaskError("f", "traceback", ZeroDivisionError())
+
+
+def test_signals_keep_their_handlers(monkeypatch):
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.setattr(ray, "init", lambda *_, **__: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+    before = signal.signal(signal.SIGTERM, own := lambda *_: None)
+    try:
+        Cluster("local")._connect()
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)

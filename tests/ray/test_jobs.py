@@ -149,6 +149,12 @@ def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
         model, vocabulary = given["fn_constructor_args"]
     assert model == ModelArguments(save_dir=tmp_path / "run", checkpoint="best")
     assert vocabulary == str(tmp_path / "vocab.txt") and given["fn_constructor_kwargs"]["n_threads"] == 2
+    variables = given["runtime_env"]["env_vars"]
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_TF32_OVERRIDE"]) == ("-1", "0")
+    place.connected.return_value = contextlib.nullcontext(Workers(2, 1, 0.5, 0.99))
+    with jobs._results(["texts"], Score, run_dir, None, place):
+        assert "CUDA_VISIBLE_DEVICES" not in given["runtime_env"]["env_vars"]
+    assert (given["batch_size"], given["num_gpus"], given["num_cpus"]) == (1, 0.5, 0.99)
     monkeypatch.setattr(settings, "xla_is_on", True)
     Score(model, xla=given["fn_constructor_kwargs"]["xla"])
     assert not settings.xla_is_on
@@ -208,6 +214,11 @@ def test_url_output_is_written(cluster, old_parts, long_and_short):
     run(*command, "--overwrite")
     assert pq.read_table(old_parts)["sentence"].to_pylist() == ["Time flies", "", "Hello"]
     assert not (old_parts / "part-000000.parquet").exists()
+    run(*command, "--overwrite", "--top", "--pooling", "mean", "--compression", "zstd")
+    table = pq.read_table(old_parts)
+    assert {vectors.shape for vectors in vectors_of(table["vectors"])} == {(24,)}
+    parts = [pq.read_metadata(part) for part in old_parts.glob("*.parquet")]
+    assert {part.row_group(0).column(0).compression for part in parts} == {"ZSTD"}
 
 
 @pytest.mark.slow

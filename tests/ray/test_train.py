@@ -207,6 +207,7 @@ def test_worker_error_ends_the_call(cluster, text, tmp_path):
     for words, flags, message in (
         (bad, (*RAY, "--ray-workers", 1), rf"{bad}: line 2: not UTF-8 .*\(worker 0 on host \S+\)$"),
         (bad, ("--seed", 3, *RAY, "--ray-workers", 3), "3 workers of 1 CPUs each do not fit"),
+        (bad, ("--seed", 3, *RAY, "--gpus-per-worker", 1), "2 workers of 1 CPUs and 1 GPUs each do not fit"),
     ):
         said = refuse(*train_command(run_dir, text / "options.json", *flags, text=words))
         assert re.search(message, said)

@@ -257,6 +257,10 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     assert states() == before and not (tmp_path / "other").exists()
     assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+    allowed, reporter = [], bilm.Reporter()
+    reporter.say = lambda line: allowed.append(states()[-1])
+    bilm.test(HELDOUT, tmp_path / "run", reporter=reporter)
+    assert allowed and not any(allowed) and states() == before
 
 
 def test_keyboard_interrupt_saves_the_step(tmp_path):
@@ -542,6 +546,7 @@ def test_bilm_tf_calls_refuse_wrong_arguments(tmp_path):
     patched.get_sentence = lambda: iter(())
     for call, message in (
         (lambda: train(options, text, 1, tmp_path), "with test=False"),
+        (lambda: train(options, data, 64, tmp_path), "`n_gpus` 64: TensorFlow finds"),
         (lambda: training.test(options, checkpoint, data), "with test=True"),
         (
             lambda: training.test(options | {"lstm": {}}, checkpoint, text),

@@ -659,7 +659,7 @@ def chapters(n_files=40, n_paragraphs=30):
 def test_file_named_as_standard_input_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "-", "A text.")
-    run("prepare", "./-", "--out", "corpus", "--heldout", 0, "--max-size", 4)
+    run("prepare", "./-", "--out", "corpus", "--heldout", 0, "--max-size", 4, "--min-count", 1)
     assert (tmp_path / "corpus/train/part-00000.txt").read_text() == "A text .\n"
     assert len((tmp_path / "corpus/vocab.txt").read_text().split()) == 4  # with the three marks
 
@@ -750,6 +750,7 @@ def test_repeated_sentences_are_counted_or_dropped(tmp_path):
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", 0)
     assert "2 sentences that occurred before, kept; --unique drops them" in page
     assert len(sentences_of(tmp_path / "a")) == 5
+    assert facts_of(tmp_path / "a")["n_words"] == 7  # what occurs once is left out
     page = run("prepare", raw, "--out", tmp_path / "b", "--heldout", 0, "--unique", "--min-count", 1)
     assert sentences_of(tmp_path / "b") == ["One two .", "Three .", "Four four ."]
     assert "2 sentences that occurred before, dropped" in page and "3 sentences, 8 tokens, 6 types" in page

@@ -171,9 +171,10 @@ def test_jit_steps_equal_plain_steps():
         make(jit=True, sample_softmax=False)
 
 
-def test_skipped_step_changes_nothing():
+@pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.MUON])
+def test_skipped_step_changes_nothing(optimizer):
     trainer, exact = [
-        make(precision=precision, sample_softmax=False, weight_decay=0.1)
+        make(precision=precision, sample_softmax=False, weight_decay=0.1, optimizer=optimizer)
         for precision in (Precision.FLOAT16, Precision.FLOAT32)
     ]
     norms = [next(training_steps(each, batches_of(each), 1)).gradient_norm for each in (trainer, exact)]

@@ -257,6 +257,7 @@ def test_words_are_looked_up_in_normal_form():
     vocabulary = UnicodeCharsVocabulary.from_words(words, 10)
     decomposed = ["e\u0301te\u0301", "e", "e\u0301"]
     assert vocabulary.lookup(decomposed).tolist() == [-1, 4, -1] and form_of_words(vocabulary.words) == "NFC"
+    assert form_of_words(["e\u0301"]) == "NFD" and form_of_words(["\u00e9", "e\u0301"]) is None
     vocabulary.unicode_form = "NFC"
     assert vocabulary.lookup(decomposed).tolist() == [3, 4, -1]
     assert vocabulary.in_form(["e\u0301 e", "e"]) == ["\u00e9 e", "e"]  # a word may hold a space in Python
