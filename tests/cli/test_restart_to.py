@@ -10,7 +10,7 @@ from bilm.cli.process import STOPPED_STATUS
 from bilm.options.options_file import load_inference_options
 from bilm.weights.hdf5_file import read_hdf5
 from bilm.weights.names import dump_names
-from tests.helpers import GOLDEN, TRAIN, VOCAB, invoke, newest_arrays, refuse, run, snapshot
+from tests.helpers import GOLDEN, TRAIN, VOCAB, invoke, newest_arrays, refuse, run, snapshot, write_json
 
 # A window of three steps compiles fast; next to no learning rate leaves what was begun with in view.
 STILL = ("--max-steps", 1, "--learning-rate", 1e-9, "--seed", 1)
@@ -149,6 +149,22 @@ def test_restart_refuses_other_words(trained, new_vocabulary, tmp_path):
     from_dump = ("restart", "--train-prefix", TRAIN, "--model", weights, "--vocab-file", VOCAB, *old)
     message = refuse(*from_dump, "--remap-vocab", "--save-to", tmp_path / "to")
     assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
+    to = ("--save-to", tmp_path / "to")
+    message = refuse("restart", "--train-prefix", TRAIN, "--model", weights, *start[-2:], *to)
+    assert message.endswith("--remap-vocab carries the model over to another")
+
+
+def test_restart_refuses_other_network_than_dump(trained, tmp_path):
+    """Before it reads the text."""
+    run("dump-weights", "--save-dir", trained, "--outfile", tmp_path / "weights.hdf5", "--with-softmax")
+    start = from_dump(tmp_path, VOCAB, tmp_path)
+    message = refuse(*start, "--set", "share_embedding_softmax=true")
+    assert message.startswith("a restart cannot change share_embedding_softmax (false to true)")
+    options = json.loads((tmp_path / "options.json").read_text())
+    options["lstm"]["dim"] *= 2
+    write_json(tmp_path / "options.json", options)
+    result = invoke(*start)
+    assert result.exit_code == 1 and "corpus:" not in result.output and "misshapen" in result.output
 
 
 def test_restart_replaces_only_with_overwrite(trained, run_copy):

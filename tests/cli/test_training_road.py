@@ -99,6 +99,7 @@ def test_restart_keeps_the_best_of_the_same_heldout_text(validated, tmp_path):
     text, heldout = (validated.path.with_name(name) for name in ("train.txt", "heldout.txt"))
     few = ("--max-steps", 1, "--learning-rate", 4.0)
     restart = ("restart", "--save-dir", path, "--train-prefix", text, *few)
+    run(*restart)  # without heldout text
     output = run(*restart, "--heldout-prefix", heldout)
     printed = rf"best: heldout perplexity .* at step {validated.best}\b"
     assert re.search(printed, output)

@@ -138,7 +138,8 @@ def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
     train(tmp_path / "run", heldout_prefix=TRAIN)
     with pytest.raises(OptionsError, match="a restart cannot change unicode_form"):
         bilm.restart(TRAIN, tmp_path / "run", changes={"unicode_form": "NFD"})
-    assert bilm.restart(TRAIN, tmp_path / "run", max_steps=2).best_step == 2
+    for _ in range(2):
+        assert bilm.restart(TRAIN, tmp_path / "run", max_steps=2).best_step == 2
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
