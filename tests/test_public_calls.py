@@ -50,7 +50,7 @@ REFUSED = {
     ),
     "a boolean in place of a step": (
         lambda run: bilm.RunDirectory.open(run).choose(True),
-        "`checkpoint` is True; it must be a string or an integer",
+        "`checkpoint` is True; it must be a path or an integer",
     ),
     "a word in place of a flag": (
         lambda run: bilm.dump_weights(run, "w.hdf5", overwrite="no"),

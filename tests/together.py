@@ -67,10 +67,11 @@ def main(outfile, kind, files):
     if kind == "worker":
         assert trainer.workers.gather_json("x" * (1 + worker.index)) == ["x", "xx"]
         assert trainer.workers.any(worker.index == 1)
+        assert trainer.workers.of_chief(np.float32([worker.index + 1])).tolist() == [1]
     if kind == "replicas":
         trainer, reports = take_steps(kind, files, strategy, worker, is_sampled=True)
         assert all(report.is_finite for report in reports)
-        drawn = {ids.numpy().tobytes() for replica in trainer._negatives(1) for ids, _ in replica}
+        drawn = {ids.tobytes() for replica in trainer._negatives(1) for ids, _ in replica}
         assert len(drawn) == 4  # for two replicas and directions
     np.savez(outfile, **arrays)
 

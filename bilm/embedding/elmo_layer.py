@@ -192,11 +192,11 @@ class Elmo(backend.Layer):
         # Not in `call`: before it, Keras converts floats to its own dtype, and it adds all arguments to
         # the messages of errors there.
         ids = self._ids.checked(inputs)
-        self._calls.layer = self
+        outer, self._calls.layer = getattr(self._calls, "layer", None), self
         try:
             return super().__call__(ids, **kwargs)
         finally:
-            self._calls.layer = None
+            self._calls.layer = outer
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Call the layer, by PyTorch's name, which a call itself uses on PyTorch."""

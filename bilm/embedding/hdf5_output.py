@@ -189,7 +189,7 @@ def embed_file(
         own_names = [*text.index_names, _SENTENCES] if text.index_names else []
         new_parts = _write_parts(embedded, outfile, settings, partial(callback, report))
         for path in chain([part.path for part in parts], new_parts):
-            with _failures_named(outfile), h5py.File(path, locking=False) as source:
+            with _failures_named(outfile), path.open("rb") as stream, h5py.File(stream) as source:
                 atomic.require_disk_space(temporary.parent, path.stat().st_size + _MOST_KEPT_BYTES)
                 for key in source:
                     if key not in own_names:
@@ -365,24 +365,25 @@ def find_parts(outfile: Path, settings: Mapping[str, Any]) -> list[Part]:
         with opened_hdf5(path, DataError) as file:
             if _SETTINGS not in file.attrs:
                 raise DataError(f"{path}: was not written by bilm embed and cannot be resumed")
-            own = json_objects.parse_json(_read_attribute(file, _SETTINGS, "S"))
+            read = partial(_read_attribute, file, str(path))
+            own = json_objects.parse_json(read(_SETTINGS, "S"))
             own = own if isinstance(own, dict) else {}
             if own != settings:
                 different = ", ".join(json_objects.changes(own, settings))
                 remedy = "overwrite=True starts again"
                 raise DataError(f"{path}: was written with other settings: {different}; {remedy}")
-            end, digest = int(_read_attribute(file, _LINES, "iu")), _read_attribute(file, _TEXT, "S").decode()
+            end, digest = int(read(_LINES, "iu")), read(_TEXT, "S").decode()
             start = 0 if path == outfile else int(path.stem.removeprefix("part-"))
             if not parts or end > parts[-1].end:  # a part that the output has was about to be removed
                 parts.append(Part(path, start, end, digest))
     return parts
 
 
-def _read_attribute(file: h5py.File, name: str, kinds: str) -> Any:  # noqa: ANN401
+def _read_attribute(file: h5py.File, path: str, name: str, kinds: str) -> Any:  # noqa: ANN401
     """Read a number or bytes, but no text of variable length: with it a damaged file can hang HDF5."""
     attribute = file.attrs.get_id(name)
     if attribute.dtype.kind not in kinds or attribute.shape != ():
-        raise DataError(f"{file.filename}: its attribute {name} was not written by bilm embed")
+        raise DataError(f"{path}: its attribute {name} was not written by bilm embed")
     return file.attrs[name]
 
 

@@ -120,7 +120,8 @@ def make_own(directory: Path, output: Path) -> None:
             status = directory.lstat()
             if not stat.S_ISDIR(status.st_mode):
                 raise _in_the_way(directory, output)
-            if status.st_uid not in (os.geteuid(), _owner_in(directory)):  # who could exchange the output
+            if status.st_uid != os.geteuid() and status.st_uid != _owner_in(directory):
+                # who could exchange the output
                 problem = f"belongs to another user, who may be writing {output.name}"
                 raise DataError(f"{directory}: {problem}; remove it, or give another name")
             return None

@@ -97,7 +97,7 @@ def check_output(
         exists = is_there(target)
         if exists and kind.is_ours is not None and not kind.is_ours(target):
             problem = f"exists and is not {kind.name} that bilm wrote, with nothing else in it"
-            if hidden := next(target.rglob(".*"), None):  # such as .DS_Store
+            if hidden := next(target.glob(".*"), None):  # such as .DS_Store
                 problem += f" (it has {hidden.name})"
             raise DataError(f"{path}: {problem}; give another name")
     refuse_inputs(path, inputs)

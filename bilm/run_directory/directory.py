@@ -472,6 +472,9 @@ class RunModel(distribution.StoredModel):
         if self.source != newest.prefix:
             problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
             raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")
+        for file in (self.path / name for name in run_files.CHANGED):
+            if file.is_symlink() and file.is_file():
+                raise CheckpointError(f"{file}: is a link, whose target would change; copy the target here")
         records = [self.path / name for name in (run_files.METRICS_FILE, run_files.CALLS_FILE)]
         if not (self.path / run_files.MARK_FILE).exists() and state.recorded(self.weight_file) is None:
             for file in filter(Path.exists, records):  # bilm-tf writes no records

@@ -37,7 +37,7 @@ def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter
     if needed > 0.8 * memory:
         reporter.warn("training needs more memory than is safe here; a smaller model needs less")
     if settings.resume:  # those of the run are replaced
-        free += sum(file.stat().st_size for file in path.glob(f"{run_files.CHECKPOINT}*"))
+        free += sum(file.lstat().st_size for file in path.glob(f"{run_files.CHECKPOINT}*"))
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
         reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or `keep` fewer")

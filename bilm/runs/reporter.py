@@ -85,7 +85,7 @@ class ProgressReporter(Reporter):
             line: text without the newline.
             is_result: true for output of a command, false for diagnostics.
         """
-        with suppress(OSError, AttributeError):  # a closed stream ends no training
+        with suppress(OSError, ValueError, AttributeError):  # a closed stream ends no training
             sys.stderr.write(f"{line}\n")
 
     def say(self, line: str) -> None:

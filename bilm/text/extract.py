@@ -241,8 +241,7 @@ def raw_lines(file: TextFile, steps: TextPipeline) -> Iterable[str]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Open a file, and its decompressed content; failures, also inside the block, are `DataError`s."""
-    # A `ValueError` is of a number with too many digits.
-    with messages.os_errors_as(DataError, name_of(path), ValueError), path.open("rb") as file:
+    with messages.os_errors_as(DataError, name_of(path)), path.open("rb") as file:
         with decompressed(file, name_of(path)) as content:
             yield file, content
 

@@ -84,7 +84,7 @@ class ModelFile:
         content = None if self.archive is None else io.BytesIO(self.content(WeightsError))
         with foreign.explained(self.path, WeightsError), messages.os_errors_as(WeightsError, str(self)):
             outputs.require_regular(self.path, WeightsError)
-            stream = content or self.path.open("rb")  # HDF5 would lock a file that it opens
+            stream = content or self.path.open("rb")
         with stream:
             if is_state_dict(stream):
                 yield state_dict_arrays(stream, str(self))

@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,8 +39,9 @@ def opened_hdf5(
         if stream is None:
             outputs.require_regular(path, failure)
         failures = messages.os_errors_as(failure, f"{path}: cannot be read as HDF5", *_ERRORS)
-        with failures, h5py.File(path if stream is None else stream, "r") as file:
-            yield file
+        with failures, ExitStack() as opened:  # HDF5 would lock a file that it opens
+            stream = stream or opened.enter_context(Path(path).open("rb"))
+            yield opened.enter_context(h5py.File(stream, "r"))
 
 
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.

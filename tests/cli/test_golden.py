@@ -62,12 +62,9 @@ def test_compat_matches_bilm_tf(variant, batch_size, perplexity, shorter):
 
 def test_compat_counts_blank_lines_as_bilm_tf(shorter, tmp_path):
     (tmp_path / "text").write_text("the\n\n" * 6)
-    arguments = {"vocab_file": GOLDEN / "word-shared" / "vocab.txt", "batch_size": 1}
-    found = [
-        bilm.test(tmp_path / "text", shorter("word-shared"), **arguments, compat=compat).tokens
-        for compat in ("bilm-tf", None)
-    ]
-    assert found == [18, 12]
+    vocabulary, run_dir = GOLDEN / "word-shared" / "vocab.txt", shorter("word-shared")
+    for how, n_tokens in (({"compat": "bilm-tf", "batch_size": 1}, 18), ({}, 12)):
+        assert bilm.test(tmp_path / "text", run_dir, vocab_file=vocabulary, **how).tokens == n_tokens
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

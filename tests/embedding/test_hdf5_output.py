@@ -246,6 +246,8 @@ def test_full_disk_keeps_parts(out, monkeypatch):
         with pytest.raises(DataError, match="No space left on device"):
             embed(out, resume=True)
     assert embed(out, resume=True).n_kept == 10 and len(read(out)) == 25
+    with h5py.File(out):  # as in a notebook
+        assert embed(out, resume=True).n_kept == 25
 
 
 # --- what is refused ------------------------------------------------------------------------------------

@@ -428,6 +428,12 @@ def test_staging_is_taken_over_where_files_have_another_owner(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_own_staging_is_taken_over_without_another_file(tmp_path, monkeypatch):
+    (tmp_path / ".file.tmp").mkdir(mode=0o700)
+    monkeypatch.delattr(atomic, "_owner_in")
+    write(tmp_path / "file")
+
+
 def test_temporary_files_are_private(tmp_path):
     with writing(tmp_path / "file"):
         assert stat.S_IMODE((tmp_path / ".file.tmp").stat().st_mode) == 0o700

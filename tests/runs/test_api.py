@@ -144,11 +144,11 @@ def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch)
     monkeypatch.setattr("bilm.runs.loop.estimate", lambda *_: None)  # no step is timed
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
     both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
-    raw = write(tmp_path / "raw", "the a,\n" * 9)
+    raw = write(tmp_path / "raw", "the a the a,\n" * 9)
     number = "n_train_tokens is {}, and the corpus has 2,890 tokens: an epoch reads it {} times"
     for heldout, n_train_tokens, told in (
         (HELDOUT, 5780, []),
-        (raw, 5780, ["heldout: 50% of the words end"]),
+        (raw, 5780, ["heldout: 25% of the words end"]),
         (HELDOUT, 28_900, [number.format("28,900", "10.00")]),
         (both, 1445, [seen]),
         (both, 1444, [seen, number.format("1,444", "0.50")]),
