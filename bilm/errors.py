@@ -80,7 +80,7 @@ class ProcessError(BilmError, RuntimeError):
 def require_positive(**numbers: int) -> None:
     """Raise an `OptionsError` for the first argument that is not an integer of at least 1."""
     for name, number in numbers.items():
-        if not _fits(number, int):
+        if not fits(number, int):
             raise OptionsError(f"{name} is {number!r:.80}; it must be an integer")
         if number < 1:
             raise OptionsError(f"{name} is {number}; it must be at least 1")
@@ -145,7 +145,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 _annotations = functools.cache(get_type_hints)
-_WORDS: dict[type, str] = {
+# Kinds of values, in the words of messages.
+KIND_WORDS: dict[type, str] = {
     **{bool: "True or False", int: "an integer", float: "a number", str: "a string"},
     **{Mapping: "a dictionary", os.PathLike: "a path"},
 }
@@ -158,14 +159,15 @@ def require_kind(name: str, value: object, annotation: Any) -> None:  # noqa: AN
     if not {Any, Iterable, Sequence, Unpack}.isdisjoint(kinds):
         return
     is_path = os.PathLike in kinds
-    if any(_fits(value, kind) for kind in kinds) and not (is_path and value == ""):
+    if any(fits(value, kind) for kind in kinds) and not (is_path and value == ""):
         return
     kinds = [kind for kind in kinds if kind is not NoneType and not (is_path and kind is str)]
-    words = " or ".join(_WORDS.get(kind, f"of class {kind.__name__}") for kind in kinds)
+    words = " or ".join(KIND_WORDS.get(kind, f"of class {kind.__name__}") for kind in kinds)
     raise ArgumentError(f"`{name}` is {value!r:.80}; it must be {words}")
 
 
-def _fits(value: object, kind: type) -> bool:
+def fits(value: object, kind: type) -> bool:
+    """Return whether a value is of a kind; NumPy's numbers are, and booleans are no numbers."""
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     return isinstance(value, kind)

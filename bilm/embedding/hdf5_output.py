@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # Replacements of the characters that names in HDF5 cannot contain.
 _STAND_INS = str.maketrans({"/": "\N{DIVISION SLASH}", "\0": "\N{SYMBOL FOR NULL}"})
-_OWN_GROUP = "."
 _SETTINGS, _TEXT, _LINES = "bilm_settings", "bilm_text", "bilm_lines"
 """Attributes of a file or part: its settings, and the checksum and number of all lines up to its end."""
 _SENTENCES = "sentences"
@@ -292,7 +291,7 @@ class _Text:
         if not sentence:
             return None
         key = sentence.translate(_STAND_INS)
-        key = "\N{ONE DOT LEADER}" if key == _OWN_GROUP else key
+        key = "\N{ONE DOT LEADER}" if key == "." else key  # which is the group itself
         while key in self._sentences:
             if self._sentences[key] == sentence:
                 return None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import BilmError, VocabularyError
+from bilm.errors import BilmError
 from bilm.io.lines import Lines, read_lines
 from bilm.options.parameters import normaliser
 from bilm.text.extract import raw_lines
@@ -35,11 +35,10 @@ class ModelText:
     def __init__(self, stored: StoredModel, raw: bool = False, vocabulary: Vocabulary | None = None) -> None:
         self.pipeline = stored.steps.require() if raw else None
         self._vocabulary = vocabulary
-        if vocabulary is None and (file := stored.vocabulary_file) is not None:
+        if vocabulary is None:
             with suppress(BilmError):  # one that cannot be read is not needed
-                content = file.content(VocabularyError)
-                known = Vocabulary.from_words(vocabulary_file.vocabulary_words(content, str(file), False))
-                known.unicode_form = stored.options.unicode_form
+                if (known := stored.vocabulary(validate=False)) is not None:
+                    known.unicode_form = stored.options.unicode_form
                 self._vocabulary = known
         self._in_form = normaliser(stored.options.unicode_form)
         self._has_steps = stored.steps.content is not None

@@ -19,7 +19,7 @@ from bilm.data.packing import VectorForm
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.embedding.word_output import occurrences
 from bilm.errors import DataError
-from bilm.io import PathLike, atomic, background, in_groups, is_url, outputs
+from bilm.io import PathLike, atomic, background, in_groups, is_url, messages, outputs
 
 try:
     import pyarrow as pa
@@ -139,7 +139,6 @@ def vectors_of(column: pa.Array | pa.ChunkedArray) -> Iterator[np.ndarray]:
 ABOUT = "_bilm.json"
 """Name of the file that describes the others; Parquet readers skip names that begin with an underscore."""
 _PART = re.compile(r"part-\d{6}(-[\da-f]{32,}(-\d+)?)?\.parquet")
-_WRITTEN_BY = b'"written_by": "bilm embed"'
 _PART_BYTES = 1 << 28
 
 
@@ -166,10 +165,8 @@ def file_system(path: str) -> tuple[Any, str]:
     Raises:
         DataError: pyarrow knows no such file system.
     """
-    try:
+    with messages.os_errors_as(DataError, path, ValueError, pa.ArrowException):
         return FileSystem.from_uri(path)
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
 def names_in(system: Any, directory: str) -> list[str]:  # noqa: ANN401
@@ -204,7 +201,7 @@ def _is_ours(directory: PathLike) -> bool:
     if ABOUT not in names or not all(name == ABOUT or _PART.fullmatch(name) for name in names):
         return False
     with system.open_input_stream(f"{place}/{ABOUT}") as stream:
-        return _WRITTEN_BY in stream.read()
+        return b'"written_by": "bilm embed"' in stream.read()
 
 
 _EMBEDDINGS = outputs.Kind("a directory of embeddings", _is_ours)

@@ -9,14 +9,14 @@ import json
 import logging
 import operator
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from sys import float_info
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from bilm.errors import BilmError, DataError
+from bilm.errors import KIND_WORDS, BilmError, DataError, fits
 from bilm.io import PathLike
 from bilm.io.messages import shown
 from bilm.io.outputs import read_file
@@ -25,14 +25,7 @@ Record = TypeVar("Record")
 
 _LOG = logging.getLogger(__name__)
 _REQUIRED = dataclasses.MISSING
-_KINDS = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
+_KINDS = KIND_WORDS | {bool: "true or false", list: "a list", dict: "an object"}
 _LEAST_ALIKE = 0.75  # of a key and the one that is suggested, as `difflib` measures it
 _LONGEST_KEY = 80  # characters; all keys of the options are shorter
 _MOST_UNKNOWN = 20  # unknown keys of an object that a message names
@@ -250,10 +243,7 @@ def annotations(record: type) -> dict[str, Any]:
 
 def is_kind(value: object, kind: type) -> bool:
     """Return whether a value has a JSON type: booleans are not integers, and floats are finite."""
-    if kind is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    return fits(value, kind) and (kind is not float or abs(value) <= float_info.max)  # type: ignore[arg-type]
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], section: str = "") -> list[str]:

@@ -35,9 +35,6 @@ class FieldMapping(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-_EPSILON = 1e-12
-
-
 @keras.saving.register_keras_serializable("bilm")
 class ScalarMix(backend.Layer):
     """Weighted sum of a biLM's layers: one vector per word.
@@ -193,7 +190,7 @@ def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
     n_values = ops.maximum(ops.sum(counts), 1.0) * layers.shape[-1]
     mean = ops.sum(layers * counts, axis=[0, 2, 3], keepdims=True) / n_values
     variance = ops.sum(((layers - mean) * counts) ** 2, axis=[0, 2, 3], keepdims=True) / n_values
-    return (layers - mean) * ops.rsqrt(variance + _EPSILON)
+    return (layers - mean) * ops.rsqrt(variance + 1e-12)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.backend.keras_backend import backend
 from bilm.backend.settings import portable
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 from bilm.io import PathLike, atomic, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
 from bilm.models import sentence_encoder as inference
@@ -46,9 +46,6 @@ class ServedElmo(tf.Module):
     Args:
         encoder: encoder of the model.
         vocabulary: vocabulary of a word-level model, else None.
-
-    Raises:
-        OptionsError: a word-level model has no vocabulary.
     """
 
     def __init__(self, encoder: Encoder, vocabulary: Vocabulary | None = None) -> None:
@@ -59,9 +56,7 @@ class ServedElmo(tf.Module):
         self.layer_weights = tf.Variable(tf.zeros(encoder.options.lstm.n_layers + 1))
         self.gamma = tf.Variable(1.0)
         self.ids: tf.lookup.StaticHashTable | None = None
-        if encoder.char_cnn is None:
-            if vocabulary is None:
-                raise OptionsError("vocab_file: missing; a word-level model needs its vocabulary")
+        if vocabulary is not None:
             self._marks = (vocabulary.bos + 1, vocabulary.eos + 1)
             words = list(vocabulary.words)
             entries = tf.lookup.KeyValueTensorInitializer(tf.constant(words), vocabulary.lookup(words))
@@ -139,7 +134,6 @@ def write_saved_model(
 
     Raises:
         DataError: the directory exists and must not be replaced, or cannot be written.
-        OptionsError: a word-level model has no vocabulary.
     """
     model = ServedElmo(encoder, vocabulary)
     words = tf.TensorSpec([None, None], tf.string, name="tokens")

@@ -1,7 +1,7 @@
 """Paragraphs of markup: TEI, ALTO, PAGE and other XML, and HTML."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from html.entities import html5
 from html.parser import HTMLParser
@@ -103,8 +103,7 @@ class _Blocks:
         self._is_weak = False  # whether the open word is a weak hyphen
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
-        """Begin an element."""
-        name = name.rpartition(":")[2]
+        """Begin an element; names are without prefixes."""
         if self._skipped:
             self._depth += name == self._skipped
             if not (self._skipped == "head" and name not in _IN_HEAD):  # HTML need not close it
@@ -150,7 +149,6 @@ class _Blocks:
 
     def end(self, name: str) -> None:
         """End an element."""
-        name = name.rpartition(":")[2]
         if self._skipped:
             self._depth -= name == self._skipped
             if self._depth == 0 or name == "ruby":  # HTML need not close its <rt> and <rp>
@@ -199,7 +197,7 @@ class _AltoBlocks(_Blocks):
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
         super().start(name, attributes)
-        name, part = name.rpartition(":")[2], attributes.get("SUBS_TYPE")
+        part = attributes.get("SUBS_TYPE")
         if name == "String" and not self._skipped:
             whole = attributes.get("SUBS_CONTENT") if part == "HypPart1" else None
             if not (part == "HypPart2" and self._is_whole):
@@ -221,7 +219,7 @@ class _PageBlocks(_Blocks):
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         super().__init__(rules, left_out)
         self._open: list[str] = []
-        self._readings: list[dict[int, str]] = [{}]  # of each open line and region, by index
+        self._readings: list[dict[int, str]] = [defaultdict(str)]  # of each open line and region, by index
         self._has_lines = False
         self._indices: list[int] = []  # of the open elements, by attribute or place
         self._order: dict[str | None, list[int]] = {}  # of regions in the reading order, by their names
@@ -231,18 +229,17 @@ class _PageBlocks(_Blocks):
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
         super().start(name, attributes)
-        local = name.rpartition(":")[2]
-        self._open.append(local)
+        self._open.append(name)
         index = attributes.get("index") or ""
-        n_before = len(self._readings[-1] if local == "TextEquiv" else self._order)
+        n_before = len(self._readings[-1] if name == "TextEquiv" else self._order)
         self._indices.append(int(index) if index.isdecimal() else n_before)
         if "regionRef" in attributes:
             self._order.setdefault(attributes["regionRef"], [*self._indices])
-        if local == "TextRegion":
+        if name == "TextRegion":
             self._places.append(self._order.get(attributes.get("id"), self._places[-1]))
-        if local in _OF_PAGE:
-            self._readings.append({})
-            self._has_lines = self._has_lines and local == "TextLine"
+        if name in _OF_PAGE:
+            self._readings.append(defaultdict(str))
+            self._has_lines = self._has_lines and name == "TextLine"
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:
         kind = attributes.get("type")
@@ -264,9 +261,7 @@ class _PageBlocks(_Blocks):
     def characters(self, text: str) -> None:
         """Add to a reading of a line or region."""
         if self._open[-2:] == ["TextEquiv", "Unicode"] and self._open[-3] in _OF_PAGE:
-            readings = self._readings[-1]
-            index = self._indices[-2]
-            readings[index] = readings.get(index, "") + text
+            self._readings[-1][self._indices[-2]] += text
 
     def end_paragraph(self) -> None:
         """End the paragraph, and keep it until the page ends."""
@@ -301,7 +296,7 @@ class _AmidText:
 
     def end(self, name: str) -> None:
         """End an element."""
-        self._last = name.rpartition(":")[2] if self._open.pop() else ""
+        self._last = name if self._open.pop() else ""
         self._is_after_text = False
 
     def characters(self, text: str) -> None:
@@ -380,7 +375,8 @@ def _parsed_xml(
     """
     parser = expat.ParserCreate(encoding)
     parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = events.start, events.end
+    parser.StartElementHandler = lambda name, attributes: events.start(name.rpartition(":")[2], attributes)
+    parser.EndElementHandler = lambda name: events.end(name.rpartition(":")[2])
     parser.CharacterDataHandler = events.characters
 
     def undefined_entity(entity: str, is_parameter: bool) -> None:
@@ -432,10 +428,10 @@ def html_pieces(lines: Iterable[str], left_out: Counter[str]) -> Iterator[str]:
         parse_marked_section = HTMLParser.parse_bogus_comment  # which is a failed assertion for "<![ "
 
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            blocks.start(tag, dict(attrs))
+            blocks.start(tag.rpartition(":")[2], dict(attrs))
 
         def handle_endtag(self, tag: str) -> None:
-            blocks.end(tag)
+            blocks.end(tag.rpartition(":")[2])
 
         def handle_data(self, data: str) -> None:
             blocks.characters(data)

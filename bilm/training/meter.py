@@ -10,7 +10,6 @@ from bilm.io.json_objects import Bounds, Count
 if TYPE_CHECKING:  # imports NumPy, which shell completion must not wait for
     from bilm.data.pipeline import TrainingBatch
 
-_FIRST = 2.0**15
 _STEPS_TO_DOUBLE = 2000
 
 
@@ -23,7 +22,7 @@ class LossScale:
         n_good_steps: steps since the last change.
     """
 
-    value: Annotated[float, Bounds(least=1)] = _FIRST
+    value: Annotated[float, Bounds(least=1)] = 2.0**15
     n_good_steps: Count = 0
 
     def follow(self, gradient_norm: float) -> bool:

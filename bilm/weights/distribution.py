@@ -219,18 +219,19 @@ class StoredModel:
         file = self.text_file
         return ModelSteps(None if file is None else file.content(DataError), str(file or self.path))
 
-    def vocabulary(self, max_word_length: int | None = None) -> Vocabulary | None:
+    def vocabulary(self, max_word_length: int | None = None, validate: bool = True) -> Vocabulary | None:
         """Return the vocabulary stored with the model; None without one.
 
         Args:
             max_word_length: see `load_vocabulary`.
+            validate: refuse or warn as `Vocabulary` with `validate_file`.
 
         Raises:
             VocabularyError: the vocabulary cannot be read or is not valid.
         """
         if (file := self.vocabulary_file) is None:
             return None
-        words = vocabulary_words(file.content(VocabularyError), str(file), validate=True)
+        words = vocabulary_words(file.content(VocabularyError), str(file), validate)
         return load_vocabulary(words, max_word_length)
 
     def require_vocabulary(

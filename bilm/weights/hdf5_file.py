@@ -47,7 +47,6 @@ def opened_hdf5(
 # Weights are dozens of arrays in a few groups; a file of embeddings has an array per sentence.
 _MOST_OBJECTS = 10_000
 _MOST_WITHIN = 12  # nested groups; weights have five
-_FLOAT_BYTES = (2, 4, 8)
 _MOST_COMPRESSED = 1032  # the highest compression ratio of deflate
 
 Stored = Mapping[str, h5py.Dataset | np.ndarray]
@@ -90,7 +89,7 @@ def _is_array(item: object) -> bool:
     """Return True if an item is an array of floats that is stored in the file itself."""
     if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.shape is None:
         return False
-    is_float = item.dtype.kind == "f" and item.dtype.itemsize in _FLOAT_BYTES
+    is_float = item.dtype.kind == "f" and item.dtype.itemsize in (2, 4, 8)
     return is_float and item.id.get_type() == h5t.py_create(item.dtype)  # not another exponent or mantissa
 
 

@@ -137,7 +137,8 @@ def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
     if torch is None or tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE:
         remedy = "in a clone of bilm, run pip install '.[torch]'"
         raise WeightsError(f"{source}: is a PyTorch file, which PyTorch 2.6 or later reads; {remedy}")
-    try:
+    # The errors are of many classes, as the damage may be anywhere.
+    with messages.os_errors_as(WeightsError, f"{source}: cannot be read by PyTorch", Exception):
         sizes = _sizes(stream)
         if sum(sizes.values()) > stream.seek(0, 2):  # PyTorch does not compress
             raise ValueError("it is compressed")
@@ -146,8 +147,6 @@ def _load(stream: BinaryIO, source: str) -> dict[str, Any]:
             raise ValueError(f"{member} is damaged")
         stream.seek(0)
         content = torch.load(stream, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many classes, as the damage may be anywhere
-        raise WeightsError(f"{source}: cannot be read by PyTorch: {messages.reason(error)}") from error
     return {
         name: tensor
         for name, tensor in (content.items() if isinstance(content, dict) else ())

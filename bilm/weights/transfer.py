@@ -26,7 +26,6 @@ WORD_ARRAYS = ("encoder/embedding", "softmax/W", "softmax/b")
 """Arrays with one row per word, by bilm's names."""
 CHARACTER_ARRAY = "encoder/char_cnn/char_embed"
 """Name of the vectors of characters."""
-_FIRST_OCTAVES = 16
 
 
 class Remapping:
@@ -102,7 +101,7 @@ class Remapping:
 
 def _octaves(n_words: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of ranks: the first 16, then each from a rank to its double; the last has all others."""
-    start, end = 0, _FIRST_OCTAVES
+    start, end = 0, 16
     while 2 * end <= n_words:
         yield start, end
         start, end = end, 2 * end
