@@ -59,9 +59,8 @@ def test_archive_and_folder_are_models(model_tar, tmp_path):
     files = {"config.json": CONFIG, "best.th": saved(state_dict()), "model_state_epoch_1.th": b"x"}
     folder = write_folder(tmp_path / "folder", files | {"options.json": OPTIONS.read_bytes()})
     (folder / "model.tgz").write_bytes(model_tar.read_bytes())
-    tar = write_tar(
-        tmp_path / "x", {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
-    )
+    in_tar = {"in/options.json": OPTIONS.read_bytes(), "in/w.hdf5": WEIGHTS.read_bytes()}
+    tar = write_tar(tmp_path / "x", in_tar, "w")  # known by its content
     files = {"weights.th": saved(state_dict()), "fta/model.elmo.weight_file": b"of before it was fine-tuned"}
     files |= {"fta/model.elmo.options_file": OPTIONS.read_bytes(), "best.th": b"of an earlier epoch"}
     whole = write_tar(tmp_path / "whole.tar.gz", files), write_folder(tmp_path / "unpacked", files)
