@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -34,10 +34,12 @@ def use_xla(wanted: bool) -> None:
 @contextmanager
 def without_xla() -> Iterator[None]:
     """Turn XLA off until the end of the block, see `use_xla`."""
-    with ExitStack() as stack:
-        stack.callback(use_xla, xla_is_on)
-        use_xla(False)
+    before = xla_is_on
+    use_xla(False)
+    try:
         yield
+    finally:
+        use_xla(before)
 
 
 is_portable = ContextVar("portable", default=False)
@@ -46,9 +48,11 @@ is_portable = ContextVar("portable", default=False)
 @contextmanager
 def portable() -> Iterator[None]:
     """Build graphs without XLA, for any runtime and any batch size."""
-    with ExitStack() as stack:
-        stack.callback(is_portable.reset, is_portable.set(True))
+    token = is_portable.set(True)
+    try:
         yield
+    finally:
+        is_portable.reset(token)
 
 
 def cores_of_an_operation(n_cores: int) -> int:
@@ -68,10 +72,11 @@ def use_threads(n: int) -> None:
 
 def multiplies_bfloat16() -> bool:
     """Return False for a processor whose flags name no instruction for it: AVX512-BF16, AMX or ARM's."""
-    with suppress(OSError):  # not Linux
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
-        return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
-    return True
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:  # not Linux
+        return True
+    return any(name in flags.split() for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def read_at_import() -> dict[str, str]:

@@ -68,8 +68,8 @@ def only_files(names: str, mark: str, *content: bytes) -> Callable[[Path], bool]
         for path in directory.rglob("*"):
             if path.is_symlink() or not re.fullmatch(names, path.relative_to(directory).as_posix()):
                 return False
-        file = directory / mark
-        return file.is_file() and all(part in file.read_bytes() for part in content)
+        found = (directory / mark).read_bytes() if (directory / mark).is_file() else b""
+        return all(part in found for part in content)
 
     return is_ours
 

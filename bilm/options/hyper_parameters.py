@@ -33,6 +33,9 @@ _HIGHEST = 3.4e38
 
 _GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0, off by default
 
+SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
+"""Keys that belong together: learning rate and weight decay depend on the optimizer."""
+
 _BUCKET_LENGTHS = (6, 8, 10, 13, 18, 26)
 
 _Highways = Annotated[int, Bounds(least=0, most=_MOST_LAYERS)]
@@ -372,7 +375,7 @@ class Options(_Checked):
         """
         values = self.to_json() | {"learning_rate": self.learning_rate}
         if changes.get("optimizer", self.optimizer.value) != self.optimizer.value:
-            for key in ("learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay"):
+            for key in SCHEDULE[1:]:
                 del values[key]
         for key, value in dotted(changes):
             *sections, last = key.split(".")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from bilm.options.hyper_parameters import Options
+from bilm.options.hyper_parameters import SCHEDULE, Options
 from bilm.options.parameters import Decay, Optimizer, Recipe, SoftmaxBiasInit, SoftmaxRowInit
 
 AUTO = "auto"
@@ -16,9 +16,6 @@ AUTO = "auto"
 
 RECIPES = (AUTO, *(recipe.value for recipe in Recipe))
 """Names that a user can give."""
-
-SCHEDULE = ("optimizer", "learning_rate", "warmup_steps", "learning_rate_decay", "weight_decay")
-"""Keys that belong together: learning rate and weight decay depend on the optimizer."""
 
 _EXTRAS: dict[str, Any] = {
     "weight_decay": 0.0,

@@ -79,8 +79,7 @@ class Training:
             options = trainer.options.to_json()
             record_call(run.path, request.command, state.step, trainer.seed, options, state.n_done)
             if request.kind == "train":
-                arguments = request.repeated(trainer.seed, trainer.options, state.plan.threads)
-                record_arguments(run.path, arguments, state.plan)
+                record_arguments(run.path, request.repeated(state.plan), state.plan)
         reporter.begin(state.plan)
         try:
             with interrupt:

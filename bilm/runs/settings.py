@@ -18,6 +18,7 @@ from bilm.io.json_objects import Arguments, Bounds, JsonObject, Positive, plain
 from bilm.options import Options, recipes
 from bilm.options.options_file import read_values, with_directions
 from bilm.options.parameters import parameter, parameters
+from bilm.options.plan import Plan
 from bilm.run_directory.records import WRITER, warn_of_unknown
 from bilm.runs.reporter import ProgressReporter, Reporter
 
@@ -339,18 +340,12 @@ class Request:
         """Return the files among the arguments of some names."""
         return [Path(file) for name in names if isinstance(file := self.arguments.get(name), str)]
 
-    def repeated(self, seed: int, options: Options, threads: int | None) -> dict[str, Any]:
-        """Return arguments that repeat a call of `bilm.train` in another directory, with absolute paths.
-
-        Args:
-            seed: seed of the call, given or drawn.
-            options: complete options of the model.
-            threads: threads of one operation.
-        """
+    def repeated(self, plan: Plan) -> dict[str, Any]:
+        """Return arguments that repeat the call of a plan in another directory, with absolute paths."""
         names = ("corpus", "train_prefix", "vocab_file")
         values = {name: self.arguments[name] for name in names if name in self.arguments}
         values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
-        values |= {"seed": seed, "options": options.to_json(), "threads": threads}
+        values |= {"seed": plan.seed, "options": plan.options.to_json(), "threads": plan.threads}
         n_train_tokens = values["options"].pop("n_train_tokens")  # counted anew
         if "n_train_tokens" in values.pop("values"):
             values["n_train_tokens"] = n_train_tokens

@@ -219,6 +219,8 @@ def restart(
     except VocabularyError as error:
         hint = "`remap_vocab` carries the model over to another"
         raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
+    if source.step is None:
+        check_arrays(source.weight_file.shapes, source.names, source.source)
     if (frozen := request.freeze) and new.share_embedding_softmax:
         raise OptionsError(
             f"`freeze` {frozen}: the softmax of this model is its word embedding "
@@ -240,7 +242,6 @@ def _changed_options(source: StoredModel, request: Request) -> Options:
     if source.step is None:  # dumped weights may have no softmax, or that of the word embedding
         fixed, n_words = (FIXED[:-1] if n_words is None else FIXED), None
         stored = stored if source.n_predicted is None else source.predicting_options()
-        check_arrays(source.weight_file.shapes, source.names, source.source)
     if request.in_place:
         fixed += ("unicode_form",)
     # The recorded number of tokens is for the text that the run began with; the new text is counted.

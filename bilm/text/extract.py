@@ -197,8 +197,10 @@ class Source:
             if self.kind is Kind.XML:
                 with _opened(self.path) as (_, again):
                     inline = markup.names_amid_text(again, self.name, self.encoding)
-            how = self.encoding, self.kind, self.left_out, inline, has_verses
-            return _apart(markup.xml_pieces(content, self.name, *how))
+            pieces = markup.xml_pieces(
+                content, self.name, self.encoding, self.kind, self.left_out, inline, has_verses
+            )
+            return _apart(pieces)
         lines = _lines(content, self.name, self.encoding or "utf-8")
         match self.kind:
             case Kind.HTML:

@@ -10,6 +10,7 @@ from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, r
 from bilm.options import PRESETS
 from bilm.runs.settings import ARGUMENTS, TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 from tests.helpers import VOCAB, write_json
+from tests.records import plan
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,8 @@ def test_record_repeats_the_call(monkeypatch):
         with pytest.raises(DataError, match="enough"):
             bilm.train("a", VOCAB, "r", max_time="1m", resume=True, keep=3, n_train_tokens=n_train_tokens)
     options = PRESETS["tiny"].with_values({"n_train_tokens": 9})
-    counted, given = (request.repeated(5, options, 2) for request in requests)
+    of_call = plan(seed=5, options=options, threads=2)
+    counted, given = (request.repeated(of_call) for request in requests)
     assert (counted["seed"], counted["threads"], counted["keep"]) == (5, 2, 3)
     assert counted.keys().isdisjoint(("max_time", "resume", "dry_run", "eval_every", "n_train_tokens"))
     assert given == counted | {"n_train_tokens": 9}
