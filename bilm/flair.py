@@ -26,7 +26,7 @@ class ElmoEmbeddings(TokenEmbeddings):
     Args:
         model: path of a model, see `bilm.ElmoEmbedder.from_model`; or the bytes of an archive of one.
         layers: ``"all"`` for all layers end to end, or as for `bilm.ElmoEmbedder.embed_sentences`.
-        name: name of the embeddings, which must differ within a stack.
+        name: name of the embeddings, by which a sentence keeps them; by default of the model and `layers`.
 
     Raises:
         BilmError: the model cannot be read, or there are no such layers.
@@ -39,13 +39,14 @@ class ElmoEmbeddings(TokenEmbeddings):
         torch.Size([72])
     """
 
-    def __init__(self, model: str | Path | bytes, layers: Layers = "all", name: str = "ELMo") -> None:
-        self.name, self.layers, self.static_embeddings = name, layers, True
+    def __init__(self, model: str | Path | bytes, layers: Layers = "all", name: str | None = None) -> None:
+        self.layers, self.static_embeddings = layers, True
         super().__init__()
         if isinstance(model, bytes):
             self.embedder = ElmoEmbedder.from_bytes(model)
         else:
             self.embedder = ElmoEmbedder.from_model(model)
+        self.name = name or f"ELMo-{self.embedder.fingerprint[:8]}-{layers}"
         (vectors,) = self.embedder.embed_sentences([[]], layers=layers, pooling="mean")
         self._length = vectors.size
         self.eval()

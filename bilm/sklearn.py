@@ -16,7 +16,7 @@ from bilm.errors import BackendError, DataError, WeightsError, require_kind
 from bilm.io.messages import os_errors_as
 
 try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.base import BaseEstimator, TransformerMixin
     from sklearn.utils import Tags
 except ImportError as error:
     raise BackendError(
@@ -45,7 +45,7 @@ def _column(texts: Any) -> Any:  # noqa: ANN401
     return require_sentences(texts)
 
 
-class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ElmoVectorizer(TransformerMixin, BaseEstimator):
     """Transformer of texts to the pooled vectors of a pretrained biLM.
 
     A text is a string or a list of words, and is embedded as one sentence. The words of a string are found by
@@ -88,7 +88,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         Pooling(self.pooling)
         texts = _column(texts)
-        embedder = self._embedder
+        embedder = self._embedder()
         steps = embedder.steps.pipeline
 
         def words_of(text: str | Sequence[str]) -> Sequence[str]:
@@ -98,9 +98,17 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         sentences = map(words_of, texts)
         vectors = [*embedder.embed_sentences(sentences, layers=self.layers, pooling=self.pooling)]
-        return np.reshape(np.asarray(vectors, np.float32), (len(vectors), self._n_features_out))
+        return np.reshape(np.asarray(vectors, np.float32), (len(vectors), self._width()))
 
-    @property
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray:  # noqa: ARG002
+        """Return the names of the columns.
+
+        Raises:
+            BilmError: as for `fit`.
+        """
+        return np.array([f"elmovectorizer{i}" for i in range(self._width())], object)
+
+    # No properties, which scikit-learn reads to show an estimator.
     def _embedder(self) -> ElmoEmbedder:
         require_kind("model", self.model, str | os.PathLike)
         path = os.path.abspath(self.model)
@@ -109,9 +117,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             changed_ns = tuple(sorted(os.stat(file).st_mtime_ns for file in files))
         return _read(path, changed_ns)
 
-    @property
-    def _n_features_out(self) -> int:
-        return self._embedder.no_vectors(VectorForm(self.layers, pooling=self.pooling)).size
+    def _width(self) -> int:
+        return self._embedder().no_vectors(VectorForm(self.layers, pooling=self.pooling)).size
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

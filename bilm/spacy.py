@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class FrozenElmo(Shim):
         Sentences are those that an earlier component has found; otherwise a document is one sentence.
         """
         spans = [span for doc in docs for span in (doc.sents if doc.has_annotation("SENT_START") else [doc])]
-        sentences = [tuple(token.text for token in span) for span in spans]
+        sentences = [tuple(token.text for token in span if not token.is_space) for span in spans]
         new = [*dict.fromkeys(words for words in sentences if words not in self.cache)]
         found = dict(zip(new, self.embedder.embed_sentences(new, layers="concat"), strict=True))
         if self.is_training:
@@ -58,7 +59,10 @@ class FrozenElmo(Shim):
                     self.cache[words] = vectors
                     self.free_bytes -= vectors.nbytes
         by_sentence = (self.cache.get(words, found.get(words)) for words in sentences)
-        return np.concatenate([self.embedder.no_vectors(_FORM), *by_sentence])
+        is_word = np.array([not token.is_space for doc in docs for token in doc], bool)
+        result = np.zeros((len(is_word), self.embedder.no_vectors(_FORM).shape[-1]), np.float32)
+        result[is_word] = np.concatenate([self.embedder.no_vectors(_FORM), *by_sentence])
+        return result
 
     def to_bytes(self) -> bytes:
         """Return the checksum of the model and, if it is to be stored, the model as a ZIP archive."""
@@ -109,7 +113,7 @@ def _forward(
 
 
 def make_elmo(
-    model: str,
+    model: str | None,
     width: int,
     beside: Model[list[Doc], list[Floats2d]] | None = None,
     store: bool = True,
@@ -121,14 +125,14 @@ def make_elmo(
     with the vectors of `beside`, as spaCy's ``MultiHashEmbed`` reduces its own.
 
     Args:
-        model: path of a model, see `bilm.ElmoEmbedder.from_model`.
+        model: path of a model, see `bilm.ElmoEmbedder.from_model`; None only where nothing is embedded.
         width: width of the result, that of the ``encode`` part.
         beside: another architecture of embeddings, such as ``spacy.MultiHashEmbed.v2``, or None.
         store: save the model in the folder of the pipeline; if false, a checksum, and the pipeline reads the
             model from its path.
         cache_mb: megabytes for vectors that a training computes once.
     """
-    shims = [FrozenElmo(model, store, cache_mb)]
+    shims = [FrozenElmo(cast(str, model), store, cache_mb)]
     elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, shims=shims)
     both = elmo if beside is None else concatenate(elmo, beside)
     return chain(both, with_array(Maxout(width, nP=3, dropout=0.0, normalize=True)))

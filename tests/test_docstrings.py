@@ -15,7 +15,7 @@ FILES = {name: name for name in ("options.json", "weights.hdf5", "vocab.txt", "h
 FILES |= {"corpus.txt": "train.txt", "run/vocab.txt": "vocab.txt"}
 MODULES = modules()
 # These compile a training step or several models.
-LONG = ("runs.", "ray.", "embedding.embedder", "embedding.prediction")
+LONG = ("runs.", "ray.", "sklearn", "embedding.embedder", "embedding.prediction")
 LONG += ("layers.scalar_mix", "models.bidirectional_lm")
 WITH_EXAMPLES = [
     pytest.param(name, marks=[pytest.mark.slow] if name.startswith(LONG) else [])

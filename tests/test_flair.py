@@ -47,6 +47,16 @@ def test_vectors_are_those_of_embedder(layers):
             np.testing.assert_allclose(token.embedding.cpu(), expected[:, place].ravel(), atol=1e-6)
 
 
+def test_embeddings_of_one_sentence_are_kept_apart():
+    (text,) = texts = [Sentence("the river")]
+    for layer in (0, 1):
+        embeddings = ElmoEmbeddings(FILES[1], layer)
+        embeddings.embed(texts)
+        (expected,) = ElmoEmbedder(*FILES).embed_sentences([["the", "river"]], layers=layer)
+        for token, vector in zip(text, expected, strict=True):
+            np.testing.assert_allclose(token.get_embedding([embeddings.name]).cpu(), vector, atol=1e-6)
+
+
 def test_flair_and_gensim_read_word_vectors(tmp_path):
     text, file = tmp_path / "text", tmp_path / "types.txt"
     text.write_text("\n".join(TEXTS))

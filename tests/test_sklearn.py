@@ -38,6 +38,10 @@ def test_vectorizer_passes_estimator_check(name):
     getattr(estimator_checks, name)("ElmoVectorizer", ElmoVectorizer(WEIGHTS))
 
 
+def test_vectorizer_without_its_model_is_shown():
+    assert "none.hdf5" in ElmoVectorizer("none.hdf5")._repr_html_()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", ["all", "average", 0, "characters", "concat"])
 def test_vectors_are_those_of_embedder(layers):
@@ -82,6 +86,7 @@ def test_no_texts_keep_width():
     assert vectorizer.transform([]).shape == (0, len(vectorizer.get_feature_names_out()))
 
 
+@pytest.mark.slow
 def test_vectorizer_works_in_searches():
     pipeline = make_pipeline(ElmoVectorizer(WEIGHTS), LogisticRegression())
     assert cross_val_score(pipeline, TEXTS, LABELS, cv=3).shape == (3,)

@@ -13,6 +13,7 @@ from tests.helpers import FILES, ROOT
 pytest.importorskip("spacy.training")  # examples/spacy is no package of that name
 
 import spacy
+from spacy.cli.init_config import fill_config
 from spacy.training import Corpus, Example
 from thinc.api import Config
 
@@ -112,6 +113,11 @@ def test_cache_keeps_to_its_size():
     assert train(pipeline(FILES[1], cache_mb=longest.nbytes / 1e6), n_steps=2) == len(TEXTS) + 3
 
 
+def test_example_is_a_base_of_configurations(tmp_path):
+    fill_config(tmp_path / "filled.cfg", ROOT / "examples" / "spacy" / "elmo.cfg", silent=True)
+    assert "\ncache_mb = 2000\n" in (tmp_path / "filled.cfg").read_text()
+
+
 def test_vectors_are_those_of_concat():
     elmo = next(layer for layer in make_elmo(str(FILES[1]), 4).walk() if layer.name == "elmo")
     elmo.initialize()
@@ -120,6 +126,11 @@ def test_vectors_are_those_of_concat():
     for output, vectors in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output, vectors, atol=1e-6)
     assert backprop(outputs) == []
+    with_space, words = elmo.predict(
+        [spacy.blank("xx").make_doc(text) for text in ("the  river\n\n", "the river")]
+    )
+    np.testing.assert_allclose(with_space[[0, 2]], words, atol=1e-6)
+    assert not np.any(with_space[[1, 3]])
 
 
 def test_found_sentences_have_contexts_of_their_own():

@@ -1,9 +1,9 @@
 """The most probable words at places in sentences: next words, substitutes, and the words of gaps."""
 
+import fnmatch
 import functools
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +22,6 @@ from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 _TOKENS = 1 << 12  # read together
 _LOGITS = 1 << 23  # maximum number in memory at once
 _PRIOR_EXPONENT = 0.75
-_WILDCARDS = {"?": ".", "*": ".*"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class PredictedSentence(NamedTuple):
 
 def is_pattern(word: str) -> bool:
     """Return whether a word is a pattern: it has ``?`` or ``*``, which alone are punctuation."""
-    return len(word) > 1 and not _WILDCARDS.keys().isdisjoint(word)
+    return len(word) > 1 and not {"?", "*"}.isdisjoint(word)
 
 
 def filled(words: Sequence[str], predictions: Iterable[Prediction]) -> list[str]:
@@ -159,23 +158,23 @@ class WordPredictor(Scorer):
         chosen = None if words is None else frozenset(in_form(require_words("`words`", words)))
         allowed = None if candidates is None else self._ids_of(require_words("`candidates`", candidates))
 
-        def is_place(word: str) -> bool:
-            if has_gaps:
-                return word == gap or (patterns and is_pattern(word))
-            return chosen is None or word in chosen
-
-        def candidates_for(word: str) -> np.ndarray | None:
-            if not (patterns and is_pattern(word)):
-                return allowed
-            matching = self._matching(word)
+        @functools.lru_cache
+        def candidates_for(pattern: str) -> np.ndarray:
+            matching = self._matching(pattern)
             return matching if allowed is None else np.intersect1d(matching, allowed)
+
+        def places_of(sentence: Sequence[str]) -> dict[int, np.ndarray | None]:
+            places: dict[int, np.ndarray | None] = {}
+            for position, word in enumerate(sentence):
+                if patterns and is_pattern(word):
+                    places[position] = candidates_for(word)
+                elif word == gap if has_gaps else (chosen is None or word in chosen):
+                    places[position] = allowed
+            return places
 
         def of_chunk(read: list[list[str]]) -> Iterator[list[Prediction]]:
             chunk = [*map(in_form, read)]
-            open_places = [
-                {position: candidates_for(word) for position, word in enumerate(words) if is_place(word)}
-                for words in chunk
-            ]
+            open_places = [*map(places_of, chunk)]
             predictions: list[list[Prediction]] = [[] for _ in chunk]
             while waiting := [number for number, places in enumerate(open_places) if places]:
                 texts = [filled(chunk[number], predictions[number]) for number in waiting]
@@ -234,47 +233,31 @@ class WordPredictor(Scorer):
             for start, of_sentence in zip(encoded.starts, places, strict=True)
             for position, ids in of_sentence.items()
         ]
+        best: list[list[tuple[str, float]]] = []
         n_at_once = max(1, _LOGITS // self.vocabulary.size)
-        blocks = (flat[first : first + n_at_once] for first in range(0, len(flat), n_at_once))
-        tops = (self._top(outputs, block, directions, n_best) for block in blocks)
-        best = itertools.chain.from_iterable(tops)
+        for first in range(0, len(flat), n_at_once):
+            indices, allowed = zip(*flat[first : first + n_at_once], strict=True)
+            # In the backward direction a word is one place later, because <S> is first.
+            own = np.stack([outputs[k, np.array(indices) + k] for k in directions])
+            logits = tf.reduce_sum(self.model.softmax(tf.constant(own)), axis=0)
+            if len(directions) > 1:
+                logits -= _PRIOR_EXPONENT * self._log_prior
+            if any(ids is not None for ids in allowed):
+                is_allowed = np.zeros(logits.shape, bool)
+                for row, ids in zip(is_allowed, allowed, strict=True):
+                    row[slice(None) if ids is None else ids] = True
+                logits = tf.where(is_allowed, logits, -math.inf)
+            log_p = tf.where(self._is_word, tf.nn.log_softmax(logits), -math.inf)
+            tops = (values.numpy() for values in tf.math.top_k(log_p, min(n_best, self.vocabulary.size)))
+            best += [
+                [(self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True) if p > -math.inf]
+                for top in zip(*tops, strict=True)
+            ]
+        found = iter(best)
         return [
-            [Prediction(position, words[position], next(best)) for position in of_sentence]
+            [Prediction(position, words[position], next(found)) for position in of_sentence]
             for words, of_sentence in zip(texts, places, strict=True)
         ]
-
-    def _top(
-        self,
-        outputs: np.ndarray,
-        places: Sequence[tuple[int, np.ndarray | None]],
-        directions: Sequence[int],
-        n_best: int,
-    ) -> Iterator[list[tuple[str, float]]]:
-        """Yield the most probable words and their probabilities at each place.
-
-        Args:
-            outputs: float32 (directions, ids, projection_dim), see `in_order`.
-            places: index of each place in the ids, and its candidates.
-            directions: see `_best`.
-            n_best: see `predict`.
-        """
-        indices = np.array([index for index, _ in places])
-        # In the backward direction a word is one place later, because <S> is first.
-        own = np.stack([outputs[k, indices + k] for k in directions])
-        logits = tf.reduce_sum(self.model.softmax(tf.constant(own)), axis=0)
-        if len(directions) > 1:
-            logits -= _PRIOR_EXPONENT * self._log_prior
-        if any(ids is not None for _, ids in places):
-            is_allowed = np.zeros(logits.shape, bool)
-            for row, (_, ids) in zip(is_allowed, places, strict=True):
-                row[slice(None) if ids is None else ids] = True
-            logits = tf.where(is_allowed, logits, -math.inf)
-        log_p = tf.where(self._is_word, tf.nn.log_softmax(logits), -math.inf)
-        tops = (values.numpy() for values in tf.math.top_k(log_p, min(n_best, self.vocabulary.size)))
-        for top in zip(*tops, strict=True):
-            yield [
-                (self.vocabulary.words[k], math.exp(p)) for p, k in zip(*top, strict=True) if p > -math.inf
-            ]
 
     @functools.cached_property
     def _is_word(self) -> np.ndarray:
@@ -291,19 +274,15 @@ class WordPredictor(Scorer):
         return np.log(np.log1p(1 / (rank + 1))).astype(np.float32)
 
     @functools.cached_property
-    def _joined(self) -> tuple[str, np.ndarray]:
-        """The words of the vocabulary as lines, and the index of each word's first character."""
-        words = [*map(UnicodeForm.NFC.of_text, self.vocabulary.words)]  # a letter and its accent are one
-        return "\n".join(words), np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
+    def _composed(self) -> list[str]:
+        """The words of the vocabulary; a letter and its accent are one character."""
+        return [*map(UnicodeForm.NFC.of_text, self.vocabulary.words)]
 
     def _matching(self, pattern: str) -> np.ndarray:
         """Return the ids of the words that match a pattern, ascending."""
-        # Several asterisks would be tried in all combinations.
-        once = re.sub(r"\*+", "*", UnicodeForm.NFC.of_text(pattern))
-        expression = "".join(_WILDCARDS.get(character) or re.escape(character) for character in once)
-        text, starts = self._joined
-        found = [match.start() for match in re.finditer(f"^{expression}$", text, re.MULTILINE)]
-        ids = np.searchsorted(starts, found).astype(np.int32)
+        literal = UnicodeForm.NFC.of_text(pattern).replace("[", "[[]")  # which `fnmatch` takes for a set
+        matching = {*fnmatch.filter(self._composed, literal)}
+        ids = np.array([k for k, word in enumerate(self._composed) if word in matching], np.int32)
         return ids[self._is_word[ids]]
 
     def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:

@@ -57,6 +57,7 @@ _NOT_TEXT = {
     rb"PAR1\x15|SQLite format 3\0|\x89HDF": "a database; export its text",
     rb"\x7fELF|MZ.\0": "a program, not text",
     rb"version https://git-lfs": _LFS,
+    rb"WARC/\d": "a web archive; a program such as warcio takes its pages out",
     rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",
 }
 _MARKUP = re.compile(rb"\s*(<(\?xml|!doctype|html|TEI|doc id=))", re.IGNORECASE)

@@ -346,7 +346,7 @@ def count_words(texts: Sequence[str], cluster: Cluster | None = None) -> tuple[C
             batch_size=None,
             batch_format="pyarrow",
             num_cpus=workers.reserved_cpus,
-            concurrency=workers.n,
+            compute=ray.data.TaskPoolStrategy(size=workers.n),
         )
         for row in _rows(counted, "words", "counts"):
             words.update(dict(zip(row["words"], row["counts"], strict=True)))

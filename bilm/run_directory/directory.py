@@ -197,7 +197,7 @@ class RunDirectory:
                 raise CheckpointError(f"{named}: no such checkpoint; there are {there}")
             if name != "best":
                 return self._checked(named, weights)
-            best = state.best_step(self._newest_whole(None))
+            best = state.best_step(self._newest_whole(()))
             if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
             return self._checked(self.index.prefix(best), weights)
@@ -467,8 +467,7 @@ class RunModel(distribution.StoredModel):
                 has the name of a record.
             OptionsError: the checkpoint is not the newest.
         """
-        is_newest = self.which == "latest" or not self.run.index.exists()  # one by name may be the only one
-        newest = self.weight_file if is_newest else self.run.latest()
+        newest = self.run.choose("latest") if self.run.index.exists() else self.weight_file
         if self.source != newest.prefix:
             problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
             raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")

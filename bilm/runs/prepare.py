@@ -87,7 +87,9 @@ def run(
         if interrupted is not None:
             interrupted.check_vocabulary(vocabulary)
             begun = interrupted.run_state.plan
-        elif writes and not request.in_place:
+        elif request.in_place and isinstance(source, directory.RunModel):
+            source.require_in_place()
+        elif writes:
             files.require_replaceable(request.path, request.overwrite, inputs)
         _use_threads(request.settings.threads, begun, reporter)
         if "unicode_form" not in request.settings.values:

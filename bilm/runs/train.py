@@ -197,10 +197,8 @@ def restart(
     names = ("model", "save_dir", "options_file", "weight_file")
     paths = {name: request.arguments.get(name) for name in names}
     source = ModelArguments(**paths, checkpoint=checkpoint).open()
-    if save_to is None:
-        if not isinstance(source, RunModel):
-            raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
-        source.require_in_place()
+    if save_to is None and not isinstance(source, RunModel):
+        raise ArgumentError(f"{source.path} is not a run; give `save_to` for the new run directory")
     new, n_predicted = _changed_options(source, request), source.n_predicted
     has_no_words = n_predicted is None and new.char_cnn is not None
     if corpus is not None and has_no_words:

@@ -13,7 +13,7 @@ _N_LINES, _FEWEST_OF_FILE, _MOST_CHARACTERS = 2000, 20, 1 << 22
 _LONG_LINE = 500  # words
 _INSIDE_WORDS = "'’-"  # punctuation with which words of some languages end
 _FEWEST_ROWS = 5
-_STOP, _STOP_APART = re.compile(r"[.,](\s|$)"), re.compile(r"\s[.,](\s|$)")
+_STOP, _STOP_APART = re.compile(r"[.,。，、](\s|$)"), re.compile(r"\s[.,。，、](\s|$)")
 _MISREAD = re.compile("Ã ?[©¨³¶¼¤±§]|â ?€")  # of é è ó ö ü ä ñ ç, and of quotation marks and dashes
 _TAG = re.compile(r"< ?/ ?(?!S\b)\w+ ?>")  # that closes an element
 

@@ -50,6 +50,9 @@ _READ_AS = {
     "euc_kr": "cp949",
     "gb2312": "gb18030",
     "gbk": "gb18030",
+    "big5": "cp950",
+    "tis-620": "cp874",
+    "iso8859-11": "cp874",
 }
 _ABOUT = re.compile(
     r"(README|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION|LICEN[CS]E(-[\w.]+)?)(\.\w+)*", re.IGNORECASE
@@ -287,7 +290,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
         remedy = "convert it with iconv, or give `bilm prepare` its `encoding`"
         raise NoTextError(name, f"is binary, or text in UTF-16 or UTF-32; {remedy}")
     seems = None
-    if kind is Kind.PLAIN:
+    if kind in (Kind.PLAIN, Kind.WIKI):
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
         is_table = _TABLE_NAME.search(name) or are_rows(lines)
         seems = ROWS if is_table else TOKENISED if are_tokenised(lines) else None

@@ -56,7 +56,7 @@ _INLINE = (
 _RULES = {
     "TEI": _rules(
         "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap desc figDesc del surplus wit "
-        "witDetail index mulu",
+        "witDetail index mulu rp rt rtc",
         "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
         "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
         "argument byline label figure u s entry sense castList castItem docTitle titlePart",
@@ -69,7 +69,9 @@ _RULES = {
         lines="TextLine",
     ),
     "PAGE XML": _rules("Metadata ReadingOrder", "Page TextRegion", lines="TextLine"),
-    "other XML": _rules("script style teiHeader cesHeader footnote fn", None, _INLINE, "br lb", "w", "s"),
+    "other XML": _rules(
+        "script style teiHeader cesHeader footnote fn rp rt rtc", None, _INLINE, "br lb", "w", "s"
+    ),
     "HTML": _rules(
         "script style nav head template noscript svg math select button iframe textarea rp rt rtc",
         None,
@@ -79,6 +81,8 @@ _RULES = {
     ),
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
+_OF_RUBY = _names("rp rt rtc")
+_OF_ELEMENTS = _names("app choice subst")  # of TEI; white space in them is between elements
 # In a TEI ``choice``, what the source has; the first reading of the editor is taken.
 _OF_SOURCE = _names("sic orig abbr am facs")
 _READINGS = _names("choice corr reg expan unclear dipl norm")
@@ -101,6 +105,8 @@ class _Blocks:
         self._choices: list[str] = []  # open choices, "chosen" with a reading, and readings
         self._n_sentences = 0  # open elements
         self._is_weak = False  # whether the open word is a weak hyphen
+        self._abbreviation = ""  # that a choice leaves out
+        self._begun: dict[str, int] = {}  # size of the text before the last <expan> and <g>
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element; names are without prefixes."""
@@ -115,7 +121,7 @@ class _Blocks:
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
             if attributes.get("break") == "no":  # the word goes on, without its hyphen
-                while self._text and not self._text[-1].strip():
+                while self._text and not self._text[-1].strip(f"{HYPHENS} \t\r\n"):
                     self._text.pop()
                 self._text[-1:] = [re.sub(f"[{HYPHENS}]$", "", text.rstrip()) for text in self._text[-1:]]
             else:
@@ -132,6 +138,7 @@ class _Blocks:
                 self._choices[-1] = "chosen"
             self._choices.append(name)
         self._n_sentences += name in self._rules.sentences
+        self._begun[name] = self._size
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:  # noqa: ARG002
         """Return the name under which an element is left out; None for one that is kept."""
@@ -151,11 +158,19 @@ class _Blocks:
         """End an element."""
         if self._skipped:
             self._depth -= name == self._skipped
-            if self._depth == 0 or name == "ruby":  # HTML need not close its <rt> and <rp>
+            if self._depth == 0 or (
+                name == "ruby" and self._skipped in _OF_RUBY
+            ):  # HTML need not close these
                 self._skipped = ""
             return
         if name == "app" and self._has_reading:
             self._has_reading.pop()
+        if name == "g" and self._begun[name] == self._size:  # a sign that is described elsewhere
+            self.left_out[name] += 1
+        elif name == "expan" and self._begun[name] == self._size:
+            self.text(self._abbreviation)
+        elif name == "choice":
+            self._abbreviation = ""
         if name in _READINGS and self._choices:
             self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
@@ -176,6 +191,8 @@ class _Blocks:
             self._size += len(text)
             if self._size > _LONGEST_BLOCK:
                 self.end_paragraph()
+        elif self._skipped == "abbr":
+            self._abbreviation += text
 
     def end_paragraph(self) -> None:
         """End the paragraph, if it has text."""
@@ -375,9 +392,18 @@ def _parsed_xml(
     """
     parser = expat.ParserCreate(encoding)
     parser.buffer_text = True
-    parser.StartElementHandler = lambda name, attributes: events.start(name.rpartition(":")[2], attributes)
-    parser.EndElementHandler = lambda name: events.end(name.rpartition(":")[2])
-    parser.CharacterDataHandler = events.characters
+    open_elements: list[str] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        open_elements.append(name.rpartition(":")[2])
+        events.start(open_elements[-1], attributes)
+
+    def characters(text: str) -> None:
+        if open_elements[-1] not in _OF_ELEMENTS or text.strip():
+            events.characters(text)
+
+    parser.StartElementHandler, parser.CharacterDataHandler = start, characters
+    parser.EndElementHandler = lambda _: events.end(open_elements.pop())
 
     def undefined_entity(entity: str, is_parameter: bool) -> None:
         """Take the entities of HTML, which older TEI has; its definitions are in other files."""

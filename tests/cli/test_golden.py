@@ -60,6 +60,7 @@ def test_compat_matches_bilm_tf(variant, batch_size, perplexity, shorter):
     assert "model.ckpt-12, step 12" in output
 
 
+@pytest.mark.slow
 def test_compat_counts_blank_lines_as_bilm_tf(shorter, tmp_path):
     (tmp_path / "text").write_text("the\n\n" * 6)
     vocabulary, run_dir = GOLDEN / "word-shared" / "vocab.txt", shorter("word-shared")

@@ -123,9 +123,10 @@ from bilm.cli.process import StopRequests
 with StopRequests() as stop:
     stop.save_first()
     print("ready", flush=True)
-    while True:
-        ctypes.CDLL(None).sleep(30)
-        print(stop.reason, flush=True)
+    while stop.reason is None:
+        ctypes.CDLL(None).usleep(10_000)
+    print(stop.reason, flush=True)
+    ctypes.CDLL(None).sleep(30)
 """
 
 

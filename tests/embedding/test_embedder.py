@@ -183,6 +183,7 @@ def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
             call()
 
 
+@pytest.mark.slow
 def test_copies_give_equal_vectors(embedder, expected, stateful, word_files):
     again = pickle.loads(pickle.dumps(embedder))
     assert_equal(again.embed_batch(SENTENCES), expected)

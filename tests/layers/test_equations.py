@@ -186,7 +186,7 @@ def test_window_equals_plain_cell(run, clips, projection):
 
 
 @each_loop
-@pytest.mark.parametrize("n_at_once", [2, 8192])
+@pytest.mark.parametrize("n_at_once", [2, pytest.param(8192, marks=pytest.mark.slow)])
 def test_rows_end_and_restart_where_told(n_at_once, loop, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
     (inputs, state, weights), clips = make(), Clips(3.0, 3.0)

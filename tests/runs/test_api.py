@@ -93,7 +93,7 @@ def test_train_resume_restart_test_dump(tmp_path):
     assert bilm.ElmoEmbedder(dump.options_file, dump.weight_file, VOCAB).n_layers == 2
 
 
-@pytest.mark.parametrize("has_fast_bfloat16", [False, True])
+@pytest.mark.parametrize("has_fast_bfloat16", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_dry_run_writes_nothing(tmp_path, monkeypatch, capsys, has_fast_bfloat16):
     monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)

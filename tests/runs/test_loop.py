@@ -80,7 +80,7 @@ def test_error_of_only_worker_is_its_own(tmp_path):
         train(tmp_path / "run", on_step=fail)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
     orthogonalised, dtypes = optimizers.orthogonalised, set()
 

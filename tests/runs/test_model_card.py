@@ -77,6 +77,7 @@ def test_card_describes_run(place):
     assert (place / "a model" / "run.toml").read_bytes() == (place / "run" / "run.toml").read_bytes()
 
 
+@pytest.mark.slow
 def test_card_example_loads_model(place, tmp_path, monkeypatch):
     _, body = head_and_body(place / "a model")
     (tmp_path / "a model").symlink_to(place / "a model")

@@ -241,6 +241,7 @@ SAMPLES = {
         flags="--keep-lines",
         page=["t: most lines seem tokenised; --tokens keeps lines and words"],
     ),
+    "Tokenised Chinese": Sample("雨 下 。\n" * 3, ["雨 下 。"] * 3, page=["t: most lines seem tokenised"]),
     "Tags in plain text": Sample("See <b>it</b>", ["See < b > it < / b >"], page=["tags of markup; leave"]),
     "Divided words as they are": Sample(
         {"t.html": "<!doctype html><p>The con-<br>stitution"},
@@ -254,10 +255,17 @@ SAMPLES = {
         flags="--dehyphenate",
     ),
     "Words that go on in TEI": Sample(
-        "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi>\n<fw>7</fw> <lb break='no'/>tio no-<lb/>va</text>"
-        "</TEI>",
-        ["constitutio no - va"],
+        "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi>\n<fw>7</fw> <lb break='no'/>tio no-<lb/>va mem<choice>"
+        "\n<sic>o</sic>\n<corr>oo</corr>\n</choice>ria sug<pc>-</pc>\n<lb break='no'/>gestio</text></TEI>",
+        ["constitutio no - va memooria suggestio"],
         page=["fw 1", "divided at the ends of lines: 1"],
+    ),
+    "Abbreviations and signs of TEI": Sample(
+        "<TEI><text>A <choice><abbr>Tit.</abbr><expan/></choice> b "
+        "<choice><abbr>d</abbr><expan>der</expan></choice>"
+        " <expan/> <g ref='#a'/><g>x</g></text></TEI>",
+        ["A Tit . b der x"],
+        page=["abbr 2", "g 1"],
     ),
     "Latin-1 and UTF-8": Sample(
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
@@ -279,9 +287,10 @@ SAMPLES = {
             for name, text, whole in [
                 *(("ascii", "’", "cp1252"), ("iso-8859-9", "–ğ", "cp1254"), ("shift_jis", "①", "cp932")),
                 *(("euc-kr", "똠", "cp949"), ("gb2312", "镕", "gbk"), ("gbk", "€", "gb18030")),
+                *(("big5", "裏", "cp950"), ("tis-620", "“ก", "cp874")),
             ]
         },
-        ["’", "똠", "镕", "€", "– ğ", "①"],
+        ["’", "裏", "똠", "镕", "€", "– ğ", "①", "“ ก"],
     ),
     "ASCII where UTF-16 was said": Sample("One.", ["One ."], flags="--encoding utf-16-le"),
     "UTF-32": Sample("Où?".encode("utf-32"), ["Où ?"]),
@@ -358,7 +367,17 @@ SAMPLES = {
     ),
     "hOCR": Sample("<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b", ["A b"]),
     "HTML with open elements and marks": Sample(
-        "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next", ["漢 は a b .", "Next"], page=["rt 1"]
+        "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next<nav><ruby>x</ruby>y</nav>",
+        ["漢 は a b .", "Next"],
+        page=["rt 1"],
+    ),
+    "Ruby of XML": Sample(
+        {
+            "t.xml": "<TEI><text>漢<note>a<ruby>b<rt>c</rt></ruby>d</note>字</text></TEI>",
+            "u.xml": "<?xml version='1.0'?><a>漢<ruby>字<rt>かん</rt></ruby></a>",
+        },
+        ["漢字", "漢字"],
+        page=["rt 1"],
     ),
     "Markup in another encoding than it says or than is given": Sample(
         {
@@ -387,6 +406,11 @@ SAMPLES = {
         {"AA/wiki_00": WIKI}, ["Rain", "Rain is water & falls .", "It is wet ."], page=["wikiextractor:"]
     ),
     "JSON lines": Sample(JSON, ["One line .", "Two .", "No stop"], page=["JSON lines:"]),
+    "Vertical file": Sample(
+        "<doc id='1'>\n" + "The\tDT\n" * 8,
+        ["The DT"] * 8,
+        page=["most lines seem rows of a table"],
+    ),
     "JSON of wikiextractor": Sample(
         json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"}), ["A & B"]
     ),
@@ -542,6 +566,7 @@ NOT_TEXT = {
     "an old Office document": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "a pointer of Git LFS to the file; `git": b"version https://git-lfs.github.com/spec/v1\n",
     "a picture; a program for OCR": b"\x89PNG\r\n\x1a\n",
+    "a web archive; a program such as warcio": b"WARC/1.0\r\nWARC-Type: conversion\r\n",
     "a dump of a wiki; `wikiextractor FILE`": b'<mediawiki xmlns="http://www.mediawiki.org/">',
 }
 
@@ -914,6 +939,7 @@ def test_signal_ends_all_processes_and_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["raw"]
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_corpus(tmp_path):
     """Without TensorFlow, which a process of its own has not loaded."""
     raw = write(tmp_path / "raw", chapters(4, 2000))

@@ -45,6 +45,7 @@ def weights(trainer):
     return {name: weight.numpy() for name, weight in trainer.model.named_weights().items()}
 
 
+@pytest.mark.slow
 def test_training_lowers_loss():
     trainer = make(dropout=0.2)
 
@@ -171,7 +172,9 @@ def test_jit_steps_equal_plain_steps():
         make(jit=True, sample_softmax=False)
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.MUON])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(Optimizer.ADAGRAD, marks=pytest.mark.slow), Optimizer.MUON]
+)
 def test_skipped_step_changes_nothing(optimizer):
     trainer, exact = [
         make(precision=precision, sample_softmax=False, weight_decay=0.1, optimizer=optimizer)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +146,14 @@ def score(
     names, records_of = (_OF_TOKEN, _token_records) if tokens else (_OF_SENTENCE, _sentence_records)
     if form == "tsv":
         click.echo("\t".join(names))
-    for record in itertools.chain.from_iterable(itertools.starmap(records_of, scores)):
+
+    def line_of(record: Sequence[object]) -> str:
         if form == "jsonl":
-            click.echo(json_line(dict(zip(names, record, strict=True))))
-        else:
-            click.echo("\t".join(map(_cell, record)))
+            return json_line(dict(zip(names, record, strict=True)))
+        return "\t".join(map(_cell, record))
+
+    for records in itertools.starmap(records_of, scores):
+        click.echo("\n".join(map(line_of, records)))
     if text is not None:
         flags.say_end(text)
 
