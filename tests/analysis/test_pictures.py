@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.analysis.curves import text_chart
-from bilm.analysis.pictures import Picture, Series, Style, View, label_sides, plotly_figure, save_picture
+from bilm.analysis.pictures import (
+    Picture,
+    Series,
+    Style,
+    View,
+    label_sides,
+    matplotlib_figure,
+    plotly_figure,
+    save_picture,
+)
 from bilm.errors import DataError
 from tests.helpers import figure_of, markup_of
 
@@ -194,3 +203,9 @@ def test_chart_fits_width(width, is_ascii):
 def test_chart_draws_single_point(y):
     assert "o" in chart(("o", Series([5], [y], "", Style())))
     assert "o" in chart(("o", Series([5, 6], [y, 1.0], "", Style())))
+
+
+def test_image_shows_the_chosen_view():
+    views = [View(name, name, [Series([1, 2], [y, 9.0], "p", LINE)]) for name, y in (("a", 3.0), ("b", 4.0))]
+    (axes,) = matplotlib_figure(Picture("", "", views, chosen=1)).axes
+    assert axes.get_xlabel() == "b" and [*axes.lines[0].get_ydata()] == [4.0, 9.0]

@@ -192,7 +192,9 @@ def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
     out = tmp_path / "out"
     said = run("embed", *[shorter] * 4, out, *MODEL, *PARQUET, "--dtype", "float32")
     assert said.splitlines()[-1].startswith(f"52 lines, 4 of them blank -> {out}: (")
-    run("embed", shorter, tmp_path / "out.hdf5", *MODEL)
+    about = {"layers": "all", "dtype": "float32", "pooling": None, "lines": 52}
+    assert json.loads((out / "_bilm.json").read_text()) == {"written_by": "bilm embed", **about}
+    run("embed", shorter, tmp_path / "out.hdf5", *MODEL, "--include-sentence-indices")
     assert sorted(os.listdir(out)) == ["_bilm.json", "part-000000.parquet", "part-000001.parquet"]
     table = table_of(out)
     assert table.column_names == ["file", "line", "sentence", "tokens", "vectors"]
@@ -203,6 +205,7 @@ def test_rows_are_those_of_hdf5(shorter, tmp_path, monkeypatch):
     with h5py.File(tmp_path / "out.hdf5") as file:
         for number, row in zip(table["line"].to_pylist(), vectors, strict=True):
             np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
+        assert file["sentence_indices"][0] == file["sentence_to_index"][0]
 
 
 @pytest.mark.slow
@@ -244,6 +247,8 @@ def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
     run(*command, "--overwrite", "--compression", "zstd")
     vectors = [*parquet_output.vectors_of(table_of(out)["vectors"])]
     assert {one.dtype for one in vectors} == {np.dtype("float16")} and vectors[0].shape[1:] == (24,)
+    (part,) = out.glob("part-*.parquet")
+    assert parquet_output.pq.read_metadata(part).row_group(0).column(0).compression == "ZSTD"
     (out / "notes.txt").write_text("mine")
     not_ours = "exists and is not a directory of embeddings that bilm wrote"
     assert not_ours in refuse(*command, "--overwrite")

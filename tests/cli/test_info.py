@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import bilm
+from bilm.analysis.info import _architecture
 from bilm.errors import OptionsError
+from bilm.options import LSTMOptions, Options
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
 from tests.helpers import GOLDEN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
 from tests.records import call_line, heldout_line, train_line, write_lines
@@ -65,6 +67,23 @@ def test_info_reads_records(run_copy, monkeypatch):
     assert (found["last_heldout"]["perplexity"], found["last_call"]["seed"]) == (1260.9, 8)
     data = [size for name, size in found["files"].items() if name.startswith("model.ckpt-1.")]
     assert found["checkpoints"][0]["n_bytes"] == sum(data) > 0
+    assert "\ntraining: batches of 2 x 3 tokens, 16 classes sampled, adagrad 0.2, dropout 0.1\n" in output
+    assert found["parts"] == {"word vectors": 73 * 4, "forward LSTM": 8 * 32 + 32 + 8 * 4, "softmax": 73 * 5}
+    assert found["trained"] == {"step": 2, "epoch": 1.25, "tokens": 4096}
+    assert found["best_heldout"]["perplexity"] == 250.0
+    for n_done, is_told in ((2, True), (0, False)):  # resumed at step 2, or begun there
+        write_lines(run_copy / "calls.jsonl", call_line(), call_line(step=2, n_done=n_done))
+        assert ("has 1.25 epochs" in run("info", run_copy)) == is_told
+
+
+def test_lstm_is_described():
+    residual = LSTMOptions(1024, 128, 2, cell_clip=3, proj_clip=0.5, use_skip_connections=True)
+    clips = "residual, cell clipped at 3, projection clipped at 0.5"
+    for options, line in (
+        (Options(residual, bidirectional=True), f"2 x 1,024 projected to 128, both directions, {clips}"),
+        (Options(LSTMOptions(8, 8)), "1 x 8, not projected, forward only, not residual"),
+    ):
+        assert [*_architecture({}, options)] == ["parameters: 0", f"LSTM: {line}"]
 
 
 def test_info_names_checkpoint_elsewhere(tmp_path):

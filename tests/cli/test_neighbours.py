@@ -69,7 +69,8 @@ def test_page_has_every_layer(corpus, tmp_path):
     page = tmp_path / "near.html"
     asked = ("neighbours", "cat", "the <i> cat sat", corpus, *MODEL, "-n", 4)
     output = printed(*asked, "--layer", 1)
-    assert printed(*asked, "--layer", 1, "--plot", page) == output
+    page.touch()
+    assert printed(*asked, "--layer", 1, "--plot", page, "--overwrite") == output
     figure = figure_of(page)
     assert [trace["visible"] for trace in figure["data"]] == [False, False, True, True, False, False]
     labels = [button["label"] for button in figure["layout"]["updatemenus"][0]["buttons"]]

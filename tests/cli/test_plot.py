@@ -35,6 +35,7 @@ def test_image_is_written(noted, tmp_path):
     assert run(*asked) == f"plot -> {tmp_path / 'a.PNG'}\n"
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
     assert refuse(*asked) == f"{tmp_path / 'a.PNG'}: exists; --overwrite replaces it"
+    assert run(*asked, "--overwrite") == f"plot -> {tmp_path / 'a.PNG'}\n"
 
 
 def test_page_is_written(noted, tmp_path):
@@ -52,6 +53,7 @@ def test_page_is_written(noted, tmp_path):
     ]
     perplexities = [trace["y"] for (_, kind), trace in curves.items() if kind in kinds[1:]]
     assert perplexities == [[240.1] * 3, [250.0, 200.0, 210.0], [None, 200.0, None]]
+    assert [(one["yaxis"], one["y"][0]) for one in shown[4:7]] == [("y2", 0.2), ("y3", 3.1), ("y4", 5120.3)]
     panels = [figure["layout"][f"yaxis{number}"]["title"]["text"] for number in ("", 2, 3, 4)]
     assert panels == ["perplexity", "learning<br>rate", "gradient<br>norm", "tokens per<br>second"]
     assert len(figure["data"]) == 4 * (7 + 4)
@@ -68,7 +70,9 @@ def test_terminal_chart(noted, monkeypatch):
     assert lines[-1] == "⠤ training, sampled softmax   o heldout   @ best heldout"
     assert lines[-2].strip() == "training steps" and 70 < max(map(len, lines)) <= 80 and len(lines) == 19
     monkeypatch.setenv("COLUMNS", "60")
-    assert 50 < max(map(len, run("plot", noted, "--x", "tokens").splitlines())) <= 60
+    *rows, numbers, label, _ = run("plot", noted, "--x", "epoch").splitlines()
+    assert 50 < max(map(len, rows)) <= 60
+    assert (numbers.split(), label.strip()) == (["20", "40"], "epochs")  # 45 of them
 
 
 def test_ascii_chart(noted):
@@ -168,3 +172,10 @@ def test_record_is_refused_as_output(noted, tmp_path):
     message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")
     assert message.endswith(f"{noted / 'metrics.jsonl'} is an input and would be lost; give another name")
     assert (noted / "metrics.jsonl").read_bytes() == before
+
+
+def test_tokens_of_a_resumed_call_go_on(tmp_path):
+    directory = record(tmp_path / "run", train_line(10, tokens=6400), train_line(30, tokens=12_800))
+    write_lines(directory / "calls.jsonl", call_line(), call_line(step=10, n_done=10))
+    (metrics,) = load_curves([directory]).values()
+    assert _places(metrics, "tokens") == {10: 6400, 30: 12_800}

@@ -10,20 +10,23 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import click
 import pytest
 
 from bilm.cli import main
 from bilm.cli.commands.embed import EmbeddingProgress
-from bilm.cli.commands.training import PrintingReporter
+from bilm.cli.commands.prepare import PreparationProgress
+from bilm.cli.commands.training import PrintingReporter, _lines
 from bilm.embedding.hdf5_output import EmbeddingReport
 from bilm.io.progress import clock
 from bilm.options import PRESETS
-from bilm.runs.reporter import ProgressReporter
+from bilm.run_directory.records import HeldoutRecord
+from bilm.runs.reporter import Estimate, Outcome, ProgressReporter, Reporter, TrainingResult
 from bilm.training.meter import StepReport
 from tests.helpers import ROOT, TRAIN
-from tests.records import plan
+from tests.records import heldout_line, plan
 
 FULL = PRESETS["tiny"].with_values({"sample_softmax": False})
 
@@ -179,3 +182,37 @@ def test_embedding_shows_time_left(n_tokens, beginning, time_passes, capsys):
 
 def test_clock_counts_days():
     assert [clock(seconds) for seconds in (59, 3661, 90_061)] == ["0:00:59", "1:01:01", "1 d 1:01:01"]
+
+
+def test_estimate_is_printed():
+    sizes = {"peak_bytes": 3_000_000_000, "gpu_bytes": 2_000_000_000, "kept_bytes": 1_000_000_000}
+    steps = {"n_steps": 100, "steps_per_epoch": 50, "n_left": 80, "n_timed": 6, "threads": 2}
+    times = {"step_seconds": 2.0, "first_step_seconds": 9.0, "tokens_per_second": 6400.0}
+    estimate = Estimate(**sizes, **steps, **times, bfloat16_seconds=0.5)
+    assert [*_lines(TrainingResult(Path("run"), Outcome.DRY_RUN, 0, estimate=estimate), None)] == [
+        "memory: peak 3.00 GB in 6 steps, of which weights and optimizer 1.00 GB",
+        "GPU memory: peak 2.00 GB",
+        "steps: 100, 50 per epoch",
+        "with --precision bfloat16: 0.500 s per step",
+        "time: 0:02:47 for the remaining 80 steps, 2.000 s per step, 6,400 tokens/s, first step 9.0 s; "
+        "nothing was written",
+    ]
+
+
+def test_validation_is_told():
+    lines, reporter = [], Reporter()
+    reporter.say = lines.append
+    values = heldout_line(40, known_perplexity=300.0, best=True)
+    del values["kind"]
+    reporter.heldout(HeldoutRecord(**values))
+    assert lines == [
+        "step 40  epoch 0.50  heldout perplexity 260.9000 (forward 264.9000, backward 257.0000, "
+        "known words 300.0000), training slice 240.1000  best"
+    ]
+
+
+def test_preparing_shows_share(time_passes, capsys):
+    tell = PreparationProgress()
+    time_passes[0] = 10.0
+    tell(500, 2000, 1234)
+    assert capsys.readouterr().err == "25% of 2.0 kB  1,234 sentences\n"

@@ -7,12 +7,15 @@ import math
 import os
 import re
 import shutil
+import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
 
 import bilm
 from bilm.cli import main
+from bilm.cli.commands import training
 from bilm.errors import DataError
 from bilm.runs import loop
 from bilm.runs.settings import read_arguments
@@ -140,6 +143,16 @@ def test_flags_replace_rivals_in_config(file, flags, kept, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
+def test_each_number_of_threads_is_timed(monkeypatch):
+    monkeypatch.setattr("bilm.io.background.n_cores", lambda: 8)
+    monkeypatch.setattr(training, "ProcessPoolExecutor", lambda n, _: ThreadPoolExecutor(n))
+    monkeypatch.setattr(training, "_tokens_per_second", lambda kind, own, xla: 100.0 * own["threads"])
+    own = types.SimpleNamespace(threads=4, tokens_per_second=150.0)
+    said = training._fastest_threads("train", {"train_prefix": ("a",), "heldout_prefix": None}, own)
+    times = "1: 100 tokens/s, 4: 150 tokens/s, 8: 800 tokens/s"
+    assert said == f"threads of an operation: {times}; fastest: --threads 8"
+
+
 def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
     """In processes of their own, with the options of the call instead of those of its configuration.
 

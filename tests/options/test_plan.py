@@ -32,3 +32,15 @@ def test_schedule_that_ends_is_resumed_with_its_steps(decay):
     refused = pytest.raises(OptionsError, match=r"steps in all \(100 to 200\)")
     with contextlib.nullcontext() if decay == "none" else refused:
         now.require_same(begun, "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("command", "restart"), ("eval_every", 3), ("shuffle", False), ("n_gpus", 2), ("jit", True)),
+        *(("workers", 2), ("xla", False), ("freeze", "encoder")),
+    ],
+)
+def test_what_determines_numbers_is_resumed_unchanged(name, value):
+    with pytest.raises(OptionsError, match="^run: cannot be resumed with "):
+        plan(**{name: value}).require_same(plan(), "run")

@@ -144,3 +144,11 @@ def test_after_a_schedule_has_ended_on_a_text_the_rate_rises_to_a_sixth_there():
     adagrad = with_recipe(TINY, Recipe.BILM_TF, LONG)
     for own in (adagrad, begun.with_values({"optimizer": "adagrad"})):
         assert continued(own, has_ended=True) == own
+
+
+def test_the_chosen_recipe_is_told():
+    _, line = recipes.complete(TINY, **PLAN, recipe="auto")
+    assert line == (
+        "recipe: one-pass (1.0 passes over 2,000,000 tokens): optimizer muon, learning_rate 0.006, "
+        "warmup_steps 100, learning_rate_decay linear, word_vector_tying 3.0"
+    )

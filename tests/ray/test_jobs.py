@@ -135,6 +135,21 @@ def test_scores_of_a_batch():
         assert [scores and len(scores) for scores in table[name].to_pylist()] == [None, 3, None]
 
 
+def test_scores_keep_their_line_and_direction(monkeypatch):
+    row = {"file": "a", "line": 3, "tokens": ["the"], "known": [True], "forward": [-1, -2], "backward": None}
+    monkeypatch.setattr(jobs, "_results", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(jobs, "_rows", lambda *_: [row | {"line": 2, "tokens": []}, row])
+    ((file, line, score),) = jobs.score(["a"], ModelArguments(model="m"))
+    assert (file, line, score.forward.tolist(), score.backward) == ("a", 3, [-1, -2], None)
+
+
+def test_score_takes_one_file_and_float32(texts):
+    message = refuse("score", texts, *RUN, *RAY)
+    assert message == f"{texts}: is 2 files, whose lines have the same numbers; give one"
+    message = refuse("score", VOCAB, *RUN, *RAY, "--precision", "bfloat16", status=2)
+    assert message == "--ray does not go with --precision bfloat16"
+
+
 def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
     """And a checkpoint's name as it is, and whether XLA is on."""
     given, dataset = {}, create_autospec(ray.data.Dataset, instance=True)

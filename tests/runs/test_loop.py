@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 import types
@@ -14,11 +15,11 @@ from bilm.data.stream import Order
 from bilm.errors import CheckpointError, DataError, OptionsError
 from bilm.run_directory import directory
 from bilm.run_directory.records import read_metrics
-from bilm.runs import loop
+from bilm.runs import loop, prepare
 from bilm.runs.reporter import ProgressReporter
 from bilm.training import optimizers
 from bilm.training.trainer import Trainer
-from tests.helpers import SMALLEST, TRAIN, VOCAB
+from tests.helpers import SMALLEST, TRAIN, VOCAB, snapshot
 
 
 def train(path, n_steps=2, on_step=lambda report: None, **arguments):
@@ -41,6 +42,25 @@ def test_restart_shuffles_anew(tmp_path, monkeypatch):
     assert len(windows) == len(set(windows)) == 4 and steps == [1, 2, 3, 4]
     first, again = read_metrics(tmp_path / "run" / "metrics.jsonl").train
     assert (first.step, again.step) == (2, 4) and first.epoch == again.epoch  # since the call began
+
+
+def test_restart_looks_for_its_checkpoint_under_the_lock(tmp_path, monkeypatch):
+    """Another process may save and end while the restart reads the model."""
+    train(tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "later")
+    bilm.restart(TRAIN, tmp_path / "later", max_steps=1)
+    before, lock = snapshot(tmp_path / "later"), prepare.files.writing
+
+    def after_the_other(path):
+        shutil.copytree(tmp_path / "later", path, dirs_exist_ok=True)
+        return lock(path)
+
+    monkeypatch.setattr(prepare.files, "writing", after_the_other)
+    with pytest.raises(OptionsError, match="model.ckpt-2 is not the newest of "):
+        bilm.restart(TRAIN, tmp_path / "run", max_steps=1)
+    monkeypatch.undo()
+    found = snapshot(tmp_path / "run")
+    assert {name: found[name] for name in before} == before
 
 
 def test_text_is_read_in_the_order_of_plan_and_worker(monkeypatch):

@@ -371,6 +371,18 @@ SAMPLES = {
         ["漢 は a b .", "Next"],
         page=["rt 1"],
     ),
+    "Elements of TEI that are no text": Sample(
+        "<TEI><text><p>It was."
+        + "".join(
+            f"<{name}>No.</{name}>"
+            for name in (
+                *("facsimile", "sourceDoc", "standOff", "back", "noteGrp", "figDesc", "del", "surplus"),
+                *("wit", "witDetail", "index", "mulu"),
+            )
+        )
+        + "</p></text></TEI>",
+        ["It was ."],
+    ),
     "Ruby of XML": Sample(
         {
             "t.xml": "<TEI><text>漢<note>a<ruby>b<rt>c</rt></ruby>d</note>字</text></TEI>",
@@ -392,7 +404,8 @@ SAMPLES = {
         page=["HTML:", "other XML:"],
     ),
     "SubRip": Sample(
-        "1\n00:00:01,000 --> 00:00:04,000\n<I>We went</I>\n\n2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n",
+        "1\n00:00:01,000 --> 00:00:04,000\n<FONT size=2>{\\an8}<I>We went</I></FONT>\n\n"
+        "2\n00:00:05,000 --> 00:00:06,000\nhome. 2\n",
         ["We went home .", "2"],
         flags="--language en",
         page=["subtitles:"],
