@@ -105,7 +105,12 @@ class CheckpointIndex:
 
 
 def is_run(path: Path) -> bool:
-    """Return true for a run directory: one with the mark of bilm, or with checkpoints."""
+    """Return true for a run directory: one with the mark or the lock of bilm, or with checkpoints."""
+    return (path / run_files.LOCK_FILE).exists() or is_begun(path)
+
+
+def is_begun(path: Path) -> bool:
+    """Return true for a run whose model has been made, unlike one that still reads its text."""
     return (path / run_files.MARK_FILE).exists() or CheckpointIndex(path).exists()
 
 
@@ -255,7 +260,9 @@ def read_run_options(path: Path) -> Options:
         data = json.dumps(dict(made[0].options)).encode()
     elif not file.is_file():
         problem = run_files.own_output(path) or "no such directory"
-        if path.exists():
+        if is_run(path) and not is_begun(path):
+            problem = "a training begins here and reads its text, or was killed there"
+        elif path.exists():
             problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     options = read_options(file, data, missing=OF_BILM_TF)

@@ -13,8 +13,9 @@ import bilm
 from bilm.analysis.info import _architecture
 from bilm.errors import OptionsError
 from bilm.options import LSTMOptions, Options
+from bilm.run_directory import files
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import GOLDEN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
+from tests.helpers import GOLDEN, TRAIN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
@@ -84,6 +85,15 @@ def test_lstm_is_described():
         (Options(LSTMOptions(8, 8)), "1 x 8, not projected, forward only, not residual"),
     ):
         assert [*_architecture({}, options)] == ["parameters: 0", f"LSTM: {line}"]
+
+
+@pytest.mark.parametrize("command", [("info",), ("test", "--test-prefix", TRAIN, "--save-dir")])
+def test_training_that_begins_is_told(command, tmp_path):
+    with files.writing(tmp_path / "run"):
+        message = refuse(*command, tmp_path / "run")
+    assert message.endswith(
+        "run: not a run directory: a training begins here and reads its text, or was killed there"
+    )
 
 
 def test_info_names_checkpoint_elsewhere(tmp_path):
