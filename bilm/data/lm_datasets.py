@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from bilm.data.corpus import read_sentences
-from bilm.data.pipeline import Window, pack_windows
+from bilm.data.pipeline import Rows, Window
 from bilm.data.stream import Block, Place, encode_sentences
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike, as_patterns
@@ -92,7 +92,7 @@ class LMDataset:
         # One sentence a block, so that hardly more are read than the batches have.
         texts = map(" ".join, self._sentences)
         blocks = (Block(encode_sentences([text], self.vocab), Place()) for text in texts)
-        windows = pack_windows(blocks, self.vocab, n_rows=n_rows, n_steps=n_steps, bidirectional=True)
+        windows = Rows(blocks, self.vocab, [None] * n_rows).windows(n_steps, bidirectional=True)
         return ([self._batch(window, direction) for direction in range(2)] for window in windows)
 
     def _batch(self, window: Window, direction: int) -> dict[str, np.ndarray | None]:
