@@ -102,16 +102,16 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_c
     """
     from bilm.data.corpus import read_sentences
     from bilm.text.doubts import doubts_about_lines, first_lines
-    from bilm.vocabulary.vocabulary_file import Finding, Severity, check_vocabulary
+    from bilm.vocabulary.vocabulary_file import Finding, check_vocabulary
 
     files = flags.input_files(text) if text else ()
     sentences = (words for file in files for words in read_sentences(file)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     doubts = doubts_about_lines(first_lines(files)) if files else ()
-    findings += [Finding(Severity.WARNING, None, doubt) for doubt in doubts]
+    findings += [Finding("warning", None, doubt) for doubt in doubts]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
-        echo(f"{finding.severity.value}: {place}: {finding.message}")
+        echo(f"{finding.severity}: {place}: {finding.message}")
     if not findings:
         echo(f"{vocabulary}: no problems found")
-    context.exit(int(any(finding.severity is Severity.ERROR for finding in findings)))
+    context.exit(int(any(finding.severity == "error" for finding in findings)))
