@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bilm.data.corpus import read_sentences
 from bilm.data.pipeline import Rows, Window
 from bilm.data.stream import Block, Place, encode_sentences
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike, as_patterns
+from bilm.io.lines import read_lines
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -112,7 +112,7 @@ class LMDataset:
             if not self.test:
                 self._random.shuffle(shards)
             for path in reversed(shards):
-                sentences: Iterable[list[str]] = read_sentences(path, keep_blank=True)
+                sentences: Iterable[list[str]] = map(str.split, read_lines(path))
                 if self.shuffle_on_load:
                     sentences = list(sentences)
                     self._random.shuffle(sentences)
