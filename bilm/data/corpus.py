@@ -24,25 +24,6 @@ from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.vocabulary import vocabulary_file
 from bilm.vocabulary.vocabulary import Vocabulary
 
-
-def read_sentences(path: PathLike, keep_blank: bool = False) -> Iterator[list[str]]:
-    """Yield the sentences of a text file as lists of words.
-
-    Words are separated by Unicode whitespace, as in ``str.split``.
-
-    Args:
-        path: as for `read_lines`.
-        keep_blank: yield an empty list for a blank line, as bilm-tf, instead of skipping it.
-
-    Raises:
-        DataError: as `read_lines`.
-    """
-    for line in read_lines(path):
-        words = line.split()
-        if words or keep_blank:
-            yield words
-
-
 _SENTENCE, _BLANK = "\n", ""  # counted with the words; no word equals them
 
 

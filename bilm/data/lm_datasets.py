@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bilm.data.corpus import read_sentences
-from bilm.data.pipeline import Window, pack_windows
+from bilm.data.pipeline import Rows, Window
 from bilm.data.stream import Block, Place, encode_sentences
 from bilm.errors import DataError, OptionsError, checked, require_positive
 from bilm.io import PathLike, as_patterns
+from bilm.io.lines import read_lines
 from bilm.io.shards import find_files
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
@@ -92,7 +92,7 @@ class LMDataset:
         # One sentence a block, so that hardly more are read than the batches have.
         texts = map(" ".join, self._sentences)
         blocks = (Block(encode_sentences([text], self.vocab), Place()) for text in texts)
-        windows = pack_windows(blocks, self.vocab, n_rows=n_rows, n_steps=n_steps, bidirectional=True)
+        windows = Rows(blocks, self.vocab, [None] * n_rows).windows(n_steps, bidirectional=True)
         return ([self._batch(window, direction) for direction in range(2)] for window in windows)
 
     def _batch(self, window: Window, direction: int) -> dict[str, np.ndarray | None]:
@@ -112,7 +112,7 @@ class LMDataset:
             if not self.test:
                 self._random.shuffle(shards)
             for path in reversed(shards):
-                sentences: Iterable[list[str]] = read_sentences(path, keep_blank=True)
+                sentences: Iterable[list[str]] = map(str.split, read_lines(path))
                 if self.shuffle_on_load:
                     sentences = list(sentences)
                     self._random.shuffle(sentences)

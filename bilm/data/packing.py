@@ -87,15 +87,15 @@ class Packing:
         self.n_rows = n_rows
         self.row_lengths = np.zeros(n_rows, np.int32)
         self.lengths = np.asarray(lengths, np.int32)
-        self._rows, starts = np.asarray(rows, np.int32), np.empty(len(lengths), np.int32)
+        starts = np.empty(len(lengths), np.int32)
         for i, (length, row) in enumerate(zip(lengths, rows, strict=True)):
             starts[i] = self.row_lengths[row]
             self.row_lengths[row] += length
-        self._starts, self.n_steps = starts, int(self.row_lengths.max(initial=0))
+        self.n_steps = int(self.row_lengths.max(initial=0))
         ends = np.cumsum(self.lengths)
         forward = np.arange(ends[-1]) + np.repeat(starts - (ends - self.lengths), self.lengths)
         backward = np.repeat(2 * starts + self.lengths - 1, self.lengths) - forward
-        row_of_tokens = np.repeat(self._rows, self.lengths)
+        row_of_tokens = np.repeat(np.asarray(rows, np.int32), self.lengths)
         self._places = (np.stack([forward, backward]) * n_rows + row_of_tokens).astype(np.int32)
         self.is_first = np.zeros(ends[-1], bool)
         self.is_first[ends - self.lengths] = True
@@ -116,13 +116,6 @@ class Packing:
         for row, places in zip(filled, self._places, strict=False):
             row[places] = values
         return filled.reshape(n_directions, self.n_steps, self.n_rows)
-
-    @property
-    def begins(self) -> np.ndarray:
-        """Places where a sentence begins, bool (steps, rows)."""
-        marks = np.zeros((self.n_steps, self.n_rows), bool)
-        marks[self._starts, self._rows] = True
-        return marks
 
 
 _MAX_ROWS = 128  # more rows bring no further speed
@@ -146,8 +139,14 @@ def pack(lengths: Lengths, max_rows: int | None = None) -> Packing:
     """
     most = min(len(lengths), max_rows or _MAX_ROWS)
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    tries = (pack_as_rows_end(lengths, n_rows, longest_first) for n_rows in _ROWS if n_rows <= most)
-    return min(tries, key=lambda packing: packing.n_steps * (packing.n_rows + _ROWS_OF_A_STEP))
+    longest, total = lengths[longest_first[0]], np.sum(lengths)
+    # The least that each number of rows can cost, until it is tried.
+    costs = {n: max(longest, -(-total // n)) * (n + _ROWS_OF_A_STEP) for n in _ROWS if n <= most}
+    tried: dict[int, Packing] = {}
+    while (n_rows := min(costs, key=lambda n: costs[n])) not in tried:
+        tried[n_rows] = pack_as_rows_end(lengths, n_rows, longest_first)
+        costs[n_rows] = tried[n_rows].n_steps * (n_rows + _ROWS_OF_A_STEP)
+    return tried[n_rows]
 
 
 def pack_as_rows_end(lengths: Lengths, n_rows: int, order: Iterable[int] | None = None) -> Packing:

@@ -1,4 +1,4 @@
-"""Batches for training: ``sentence_stream -> pack_windows -> compact``.
+"""Batches for training: ``sentence_stream -> Rows.windows -> compact``.
 
 Sentences are laid out in the rows of windows for truncated backpropagation through time. Each row reads its
 own stream of sentences ``<S> ... </S>`` and takes the next sentence of the corpus when its own ends. A
@@ -11,7 +11,7 @@ A batch has the ids of its tokens, and the characters of each distinct word once
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -52,7 +52,6 @@ class Rows:
         self._places: list[stream.Place] = []  # their places
         self._sentences: stream.Sentences  # the current sentences of the rows, then the following ones
         self._set_sentences(stream.encode_sentences((row.text if row else "" for row in unfinished), vocab))
-        self._await_one()
 
     def _set_sentences(self, sentences: stream.Sentences) -> None:
         self._sentences = sentences
@@ -62,18 +61,14 @@ class Rows:
     def _place(self) -> stream.Place:
         """Place of the next sentence."""
         number = bisect_right(self._firsts, self._following) - 1
-        return self._places[number].after(self._following - self._firsts[number])
+        place, n_read = self._places[number], self._following - self._firsts[number]
+        return replace(place, taken=place.taken + n_read, sentence=place.sentence + n_read)
 
     @property
     def position(self) -> stream.Position:
         """Position of the stream; the rows' unfinished sentences are computed when accessed."""
         rows = _Unfinished(self._sentences, self._vocab, self._current, self._offsets)
         return stream.Position(self._place, rows)
-
-    def _await_one(self) -> None:
-        """Fetch the next sentence, if any, since a position needs its place."""
-        if self._following == len(self._sentences):
-            self._fetch(1)
 
     def _fetch(self, n_tokens: int) -> bool:
         """Fetch sentences with at least `n_tokens` targets, or all that remain; return False at the end."""
@@ -98,32 +93,42 @@ class Rows:
         self._set_sentences(stream.join_sentences([kept, *fetched], self._vocab))
         return True
 
-    def deal(self, n_steps: int, bidirectional: bool) -> "Window | None":
-        """Let every row read `n_steps` tokens; return None if the stream ends before."""
+    def windows(self, n_steps: int, bidirectional: bool) -> "Iterator[Window]":
+        """Yield windows in which every row reads its next tokens.
+
+        Rows are filled one after the other, each with the sentences needed for its next steps. Sentences that
+        do not fill a window at the end are dropped.
+
+        Args:
+            n_steps: tokens of a row in a window.
+            bidirectional: add the backward direction.
+        """
         n_rows = len(self._current)
-        while (row_of := self._take(n_steps)) is None:
-            if not self._fetch(n_rows * n_steps):
-                return None
-        # The current sentences and the taken ones, ordered by row.
-        rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
-        in_rows = np.argsort(rows, kind="stable")
-        taken = np.arange(self._following, self._following + len(row_of))
-        numbers = np.concatenate([self._current, taken])[in_rows]
-        offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
-        lengths = self._sentences.select(numbers).lengths - offsets
-        last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
-        filled = np.diff(np.cumsum(lengths)[last], prepend=0)
-        lengths[last] -= np.maximum(filled - n_steps, 0)
-        self._following += len(row_of)
-        self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
-        is_read = lengths > 0
-        read = self._sentences.select(numbers[is_read])
-        n_directions = 2 if bidirectional else 1
-        inputs, targets = read.pairs(self._vocab, n_directions, offsets[is_read], lengths[is_read])
-        oov = stream.renumber_oov(inputs, self._vocab.size, read.oov) if read.oov else ()
-        inputs, targets = (ids.reshape(-1, n_rows, n_steps) for ids in (inputs, targets))
-        self._await_one()
-        return Window(inputs, targets, oov, self.position)
+        while True:
+            while (row_of := self._take(n_steps)) is None:
+                if not self._fetch(n_rows * n_steps):
+                    return
+            # The current sentences and the taken ones, ordered by row.
+            rows = np.concatenate([np.arange(n_rows), np.array(row_of, np.int64)])
+            in_rows = np.argsort(rows, kind="stable")
+            taken = np.arange(self._following, self._following + len(row_of))
+            numbers = np.concatenate([self._current, taken])[in_rows]
+            offsets = np.concatenate([self._offsets, np.zeros(len(taken), np.int64)])[in_rows]
+            lengths = self._sentences.select(numbers).lengths - offsets
+            last = np.cumsum(np.bincount(rows, minlength=n_rows)) - 1
+            filled = np.diff(np.cumsum(lengths)[last], prepend=0)
+            lengths[last] -= np.maximum(filled - n_steps, 0)
+            self._following += len(row_of)
+            self._current, self._offsets = numbers[last], offsets[last] + lengths[last]
+            is_read = lengths > 0
+            read = self._sentences.select(numbers[is_read])
+            n_directions = 2 if bidirectional else 1
+            inputs, targets = read.pairs(self._vocab, n_directions, offsets[is_read], lengths[is_read])
+            oov = stream.renumber_oov(inputs, self._vocab.size, read.oov) if read.oov else ()
+            inputs, targets = (ids.reshape(-1, n_rows, n_steps) for ids in (inputs, targets))
+            if self._following == len(self._sentences):  # a position needs the place of the next sentence
+                self._fetch(1)
+            yield Window(inputs, targets, oov, self.position)
 
     def _take(self, n_steps: int) -> list[int] | None:
         """Return the row of each waiting sentence that is taken, or None if there are too few sentences."""
@@ -176,33 +181,6 @@ class Window:
     position: stream.Position
 
 
-def pack_windows(
-    blocks: Iterable[stream.Block],
-    vocab: vocabulary.Vocabulary,
-    *,
-    n_rows: int,
-    n_steps: int,
-    bidirectional: bool,
-    unfinished: Sequence[stream.Unfinished | None] | None = None,
-) -> Iterator[Window]:
-    """Lay a stream of sentences out in windows of rows.
-
-    Rows are filled one after the other, each with the sentences needed for its next steps. Sentences that do
-    not fill a window at the end are dropped.
-
-    Args:
-        blocks: the stream, read once for both directions.
-        vocab: the vocabulary that encoded the sentences.
-        n_rows: number of rows.
-        n_steps: tokens of a row in a window.
-        bidirectional: add the backward direction.
-        unfinished: the sentence with which each row begins, if any.
-    """
-    rows = Rows(blocks, vocab, [None] * n_rows if unfinished is None else unfinished)
-    while (window := rows.deal(n_steps, bidirectional)) is not None:
-        yield window
-
-
 class Batch(NamedTuple):
     """The input of a step of the model, time-major: arrays, or tensors of the same shapes.
 
@@ -237,7 +215,7 @@ def compact(
     """Turn a window, or some of its rows, into a batch.
 
     Args:
-        window: window from `pack_windows`.
+        window: window from `Rows.windows`.
         vocab: the vocabulary that encoded the window.
         cnn: options of the character encoder; None for a word-level vocabulary.
         rows: rows of the window; all by default.
@@ -322,14 +300,9 @@ def training_batches(
         VocabularyError: the vocabulary lacks a sentence mark, or lacks ``<UNK>`` and a word is unknown.
     """
     n_rows = options.batch_size
-    windows = pack_windows(
-        stream.sentence_stream(files, vocab, order, endless=True, start=start.place if start else None),
-        vocab,
-        n_rows=n_replicas * n_rows,
-        n_steps=options.unroll_steps,
-        bidirectional=options.bidirectional,
-        unfinished=start.rows if start else None,
-    )
+    blocks = stream.sentence_stream(files, vocab, order, endless=True, start=start.place if start else None)
+    unfinished = start.rows if start else [None] * (n_replicas * n_rows)
+    windows = Rows(blocks, vocab, unfinished).windows(options.unroll_steps, options.bidirectional)
     replicas = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
     for window in windows:
         parts = tuple(compact(window, vocab, options.char_cnn, rows) for rows in replicas)

@@ -63,11 +63,6 @@ class Place:
     taken: _Number = 0
     sentence: _Number = 0
 
-    def after(self, n_sentences: int) -> "Place":
-        """Return the place after `n_sentences` more sentences of the same block."""
-        taken, sentence = self.taken + n_sentences, self.sentence + n_sentences
-        return dataclasses.replace(self, taken=taken, sentence=sentence)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unfinished:

@@ -189,7 +189,8 @@ class PackedModel(InferenceModel):
             all, `layers` is 1.
         """
         n_rows, stateful = packed.n_rows, self.stateful
-        tokens, begins = packed.fill(numbers, self.options.n_directions), packed.begins
+        tokens = packed.fill(numbers, self.options.n_directions)
+        begins = packed.fill(packed.is_first, 1)[0]
         # Windows pay for rows with more than twice the tokens that are otherwise computed together.
         is_long = packed.n_steps * n_rows > 2 * min(self.batch_tokens, _BATCH_TOKENS)
         in_windows = backend.FIXED_SHAPES or (is_long and not stateful)

@@ -46,18 +46,21 @@ class FileLock(AbstractContextManager["FileLock"]):
         self.path = path
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            try:
-                self.is_supported = _lock(handle)
-                if is_still(path, handle):
+            with ExitStack() as stack:
+                stack.callback(os.close, handle)
+                self.is_supported = True
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
+                    raise HeldError(holder or "another process") from None
+                except OSError as error:
+                    if error.errno not in _UNSUPPORTED:
+                        raise
+                    self.is_supported = False
+                if is_still(path, handle):  # else the holder has just released and removed it: try again
+                    stack.pop_all()
                     break
-            except BlockingIOError:
-                holder = os.pread(handle, _HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
-                os.close(handle)
-                raise HeldError(holder or "another process") from None
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)  # the holder has just released and removed the file: try again
         self._handle: int | None = handle
         with suppress(OSError):  # the disk may be full
             os.ftruncate(handle, 0)
@@ -81,17 +84,6 @@ class FileLock(AbstractContextManager["FileLock"]):
     def __exit__(self, *error: object) -> None:
         """Release the lock."""
         self.release()
-
-
-def _lock(handle: int) -> bool:
-    """Lock an open file; return whether its file system supports locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-        return False
-    return True
 
 
 def is_still(path: Path, handle: int) -> bool:

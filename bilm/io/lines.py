@@ -131,10 +131,7 @@ class _Blocks(io.RawIOBase):
         return n_bytes
 
 
-WHITE_SPACE = (
-    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
-    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-)
+WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """All characters that separate words: Unicode whitespace and four ASCII separators, as in Python."""
 INVISIBLE = {
     "soft hyphens": "\u00ad",

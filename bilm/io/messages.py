@@ -90,21 +90,18 @@ def held_back(shows_on_error: bool = False) -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
-    terminal = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as held:
-            os.dup2(held.fileno(), 2)
-            try:
-                yield
-            except Exception:
-                if shows_on_error:
-                    held.seek(0)
-                    os.write(terminal, held.read())
-                raise
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)
-        os.close(terminal)
+    with os.fdopen(os.dup(2), "wb") as terminal, tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            if shows_on_error:
+                held.seek(0)
+                terminal.write(held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
 
 
 def size_of(n_bytes: int) -> str:

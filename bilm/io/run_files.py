@@ -28,10 +28,7 @@ LOCK_FILE = "bilm.lock"
 CHANGED = (STATE_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE)
 """Files that a later call changes."""
 
-_FILES = (
-    *(STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE),
-    *(TEXT_FILE, MARK_FILE, LOCK_FILE),
-)
+_FILES = (*CHANGED, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, TEXT_FILE, MARK_FILE, LOCK_FILE)
 _NAME = re.compile(
     rf"{'|'.join(map(re.escape, _FILES))}|{DIVERGED}[0-9]+(-[0-9]+)?\.txt"
     rf"|{re.escape(CHECKPOINT)}[0-9]{{1,18}}\.(index|meta|data-[0-9]{{5}}-of-[0-9]{{5}})"

@@ -61,20 +61,7 @@ _TABLE_NAME = re.compile(r"\.[ct]sv\b", re.IGNORECASE)
 
 
 class NoTextError(DataError):
-    """A file holds no text, or in a form that is not read.
-
-    Attributes:
-        name: the user's name of the file.
-        reason: why its text is not read, with a remedy.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-        self.name, self.reason = name, reason
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """Pickle it by its arguments."""
-        return type(self), (self.name, self.reason)
+    """A file holds no text, or in a form that is not read; the message names it and may have a remedy."""
 
 
 class Kind(enum.StrEnum):
@@ -129,13 +116,11 @@ class Source:
     n_bytes: int
     seems: str | None = None
     left_out: Counter[str] = field(default_factory=Counter)
-    _file: BinaryIO | None = None
+    _file: BinaryIO = field(default_factory=io.BytesIO)
 
     @property
     def n_read(self) -> int:
         """Bytes that have been read."""
-        if self._file is None:
-            return 0
         return self.n_bytes if self._file.closed else self._file.tell()
 
     @property
@@ -270,9 +255,9 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
     with _opened(path) as (_, content):
         head = content.read(_HEAD_BYTES)
     if (what := foreign.not_text(head, is_plain=False)) is not None:
-        raise NoTextError(name, f"is {what}")
+        raise NoTextError(f"{name}: is {what}")
     if not head.strip():
-        raise NoTextError(name, "is empty")
+        raise NoTextError(f"{name}: is empty")
     mark = next((mark for mark in _BYTE_ORDER_MARKS if head.startswith(mark)), b"")
     if mark:
         encoding = _BYTE_ORDER_MARKS[mark]
@@ -288,7 +273,7 @@ def recognise(path: Path, encoding: str | None = None, text_field: str = "text")
             encoding = encoding or "utf-8"
     if len(_OF_NO_TEXT.findall(text)) > _MOST_OF_NO_TEXT * len(text):
         remedy = "convert it with iconv, or give `bilm prepare` its `encoding`"
-        raise NoTextError(name, f"is binary, or text in UTF-16 or UTF-32; {remedy}")
+        raise NoTextError(f"{name}: is binary, or text in UTF-16 or UTF-32; {remedy}")
     seems = None
     if kind in (Kind.PLAIN, Kind.WIKI):
         lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
@@ -322,12 +307,12 @@ def recognise_all(
             is_named = name in named or name != str(file)  # as a pipe is, whose copy is read
             if not is_named and _ABOUT.fullmatch(file.name):
                 reason = "seems to describe the texts, by its name; give the file itself to read it"
-                raise NoTextError(name, reason)
+                raise NoTextError(f"{name}: {reason}")
             sources.append(recognise(file, encoding, text_field))
         except NoTextError as error:
             if is_named or len(files) == 1:
                 raise
-            skipped[name] = error.reason
+            skipped[name] = str(error).removeprefix(f"{name}: ")
         except DataError as error:
             problems.append(error)
     raise_problems(problems)
@@ -387,7 +372,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
         elements = re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
         root = "".join(re.findall(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", elements)[:1])
         if root in _REFUSED:
-            raise NoTextError(name, f"is {_REFUSED[root]}")
+            raise NoTextError(f"{name}: is {_REFUSED[root]}")
         return _ROOTS.get(root, Kind.XML)
     has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
@@ -399,7 +384,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
         reason = "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
-        raise NoTextError(name, reason)
+        raise NoTextError(f"{name}: {reason}")
     if _delimiter(first, text_field, name) is not None:
         return Kind.TABLE
     if re.match(rf"WEBVTT\b|(\d+\s+)?{_TIMES}", head):

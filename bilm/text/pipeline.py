@@ -38,6 +38,7 @@ HYPHENS = "-=\u2010\u00ac\u2e17"
 _DIVIDED = re.compile(rf"(?<=[^\s\d-])[{HYPHENS}][ \t]*\n[\n\t ]*(?!(?:and|und|oder)\b|\w+-\w)(?=([^\W\d_]))")
 DIVIDED = "hyphens at line ends"
 """Name of the hyphens of divided words among the removed characters."""
+# A soft hyphen at a line's end joins the parts of the word.
 _ANY_INVISIBLE = re.compile(f"\u00ad\n[\n\t ]*|[{''.join(INVISIBLE.values())}]")
 _ZERO_WIDTH_SPACE = re.compile(rf"(?<=[{_SOUTH_EAST}])\u200b+(?=[{_SOUTH_EAST}])")
 # Characters that ICU takes for no letters: private ones, as medievalists use, and subscripts, as in lú₂.
@@ -196,7 +197,12 @@ class TextPipeline:
         split = split or self.split
         if split is not Split.SENTENCES:
             pieces = [piece.replace(PARAGRAPH, " ") for piece in pieces]
-        text = normaliser(self.form)(_without_invisible(PARAGRAPH.join(pieces), removed))
+        text = PARAGRAPH.join(pieces)
+        if _ANY_INVISIBLE.search(text) is not None:
+            if removed is not None:
+                removed.update(invisible_in("".join(_ANY_INVISIBLE.findall(text))))
+            text = _ANY_INVISIBLE.sub("", _ZERO_WIDTH_SPACE.sub(" ", text))
+        text = normaliser(self.form)(text)
         if split is Split.TOKENS:
             lines = text.split(PARAGRAPH)
         else:
@@ -279,15 +285,6 @@ class ModelSteps(NamedTuple):
                 *(self.name, pipeline.icu, icu_version),
             )
         return pipeline
-
-
-def _without_invisible(text: str, removed: Counter[str] | None) -> str:
-    """Remove characters that nobody sees; a soft hyphen at a line's end joins the parts of the word."""
-    if _ANY_INVISIBLE.search(text) is None:
-        return text
-    if removed is not None:
-        removed.update(invisible_in("".join(_ANY_INVISIBLE.findall(text))))
-    return _ANY_INVISIBLE.sub("", _ZERO_WIDTH_SPACE.sub(" ", text))
 
 
 def _with_their_marks(sentences: Iterable[str]) -> list[str]:

@@ -4,7 +4,6 @@ The file starts with ``<S>``, ``</S>`` and ``<UNK>``. The words follow by descen
 sampled softmax draws classes from a log-uniform distribution over ids.
 """
 
-import enum
 import io
 import logging
 from collections import Counter
@@ -40,7 +39,7 @@ def vocabulary_words(data: bytes, name: str, validate: bool) -> list[str]:
     lines = _vocabulary_lines(data, name)
     if validate:
         for finding in _check_marks(lines):
-            if finding.severity is Severity.ERROR:
+            if finding.severity == "error":
                 raise VocabularyError(f"{name}: {finding.message}")
         for finding in _check_rows(lines):
             _LOG.warning("%s: %s", name, finding.message)
@@ -170,25 +169,17 @@ def form_of_words(words: Iterable[str]) -> UnicodeForm | None:
     return next((form for form in (UnicodeForm.NFC, UnicodeForm.NFD) if form.is_of(text)), None)
 
 
-class Severity(enum.Enum):
-    """Severity of a finding."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
 @dataclass(frozen=True)
 class Finding:
     """A finding about a vocabulary file.
 
     Attributes:
-        severity: an error makes the file unusable; a warning, the model worse.
+        severity: "error", which makes the file unusable, "warning", which makes the model worse, or "info".
         line: number of the first affected line, from 1, or None.
         message: description of the finding.
     """
 
-    severity: Severity
+    severity: str
     line: int | None
     message: str
 
@@ -223,15 +214,15 @@ def _check_marks(lines: Sequence[str]) -> Iterator[Finding]:
     places = ", ".join(f"{token} on line {first_line.get(token)}" for token in SPECIAL_TOKENS)
     if missing == [UNK]:
         message = f"no {UNK}: a text with a word that is not in the vocabulary cannot be used"
-        yield Finding(Severity.WARNING, None, message)
+        yield Finding("warning", None, message)
     elif missing:
         message = f"missing special tokens: {', '.join(missing)} (a vocabulary starts with <S>, </S>, <UNK>)"
         if len(missing) == len(SPECIAL_TOKENS) and any(len(line.split()) > 1 for line in lines):
             message += "; it has several words on a line: is it a text?"
-        yield Finding(Severity.ERROR, None, message)
+        yield Finding("error", None, message)
     elif [first_line[token] for token in SPECIAL_TOKENS] != [1, 2, 3]:
         message = f"the special tokens are not the first three lines in the order <S>, </S>, <UNK>: {places}"
-        yield Finding(Severity.WARNING, None, message)
+        yield Finding("warning", None, message)
 
 
 def _check_rows(lines: Sequence[str]) -> Iterator[Finding]:
@@ -244,7 +235,7 @@ def _check_rows(lines: Sequence[str]) -> Iterator[Finding]:
             "blank line or repeated word; each line keeps its id, and a repeated word has that of its last "
             "line, as in bilm-tf. Remove such lines for a new model; a trained one needs them"
         )
-        yield _of_lines(Severity.WARNING, message, lines, numbers)
+        yield _of_lines("warning", message, lines, numbers)
 
 
 def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:
@@ -255,20 +246,19 @@ def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding
     inside = [len(word.split()) > 1 for word in words]
     invisible = [*map(bool, map(invisible_in, words))]
     long = [len(word.encode()) > n_bytes and word not in SPECIAL_TOKENS for word in words]
-    warning, info = Severity.WARNING, Severity.INFO
     for are_so, severity, text in (
-        (around, warning, "whitespace before or after the word, which is ignored"),
-        (inside, warning, "whitespace inside the word, which no token of a corpus has"),
-        (invisible, warning, "control, invisible or replacement characters, usually of damaged text"),
-        (long, info, f"more than {n_bytes} bytes; the rest of the word is not read"),
+        (around, "warning", "whitespace before or after the word, which is ignored"),
+        (inside, "warning", "whitespace inside the word, which no token of a corpus has"),
+        (invisible, "warning", "control, invisible or replacement characters, usually of damaged text"),
+        (long, "info", f"more than {n_bytes} bytes; the rest of the word is not read"),
     ):
         if any(are_so):
             yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
     if forms := describe_forms(words):
-        yield Finding(Severity.WARNING, None, forms)
+        yield Finding("warning", None, forms)
 
 
-def _of_lines(severity: Severity, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
+def _of_lines(severity: str, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
     """Return a finding that counts lines and shows the first three."""
     first = ", ".join(f"line {number} {lines[number - 1]!r:.80}" for number in numbers[:3])
     return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
@@ -280,28 +270,28 @@ def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> I
     _merge_forms(counts, form_of_words(lines))  # as a new model reads them
     n_words = counts.total()
     if not n_words:
-        yield Finding(Severity.WARNING, None, "the corpus is empty")
+        yield Finding("warning", None, "the corpus is empty")
         return
     place = {line.strip(): number for number, line in enumerate(lines, start=1)}
     unknown = Counter({word: number for word, number in counts.items() if word not in place})
     n_oov = unknown.total()
     message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
-    yield Finding(Severity.INFO, None, message)
+    yield Finding("info", None, message)
     if unknown:
         commonest = ", ".join(f"{word!r:.80} {number:,}" for word, number in unknown.most_common(10))
-        yield Finding(Severity.INFO, None, f"the commonest words out of vocabulary: {commonest}")
+        yield Finding("info", None, f"the commonest words out of vocabulary: {commonest}")
     if unknown and UNK not in place:
         message = f"{next(iter(unknown))!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
-        yield Finding(Severity.ERROR, None, message)
+        yield Finding("error", None, message)
     if n_marks := counts[BOS] + counts[EOS]:
-        yield Finding(Severity.WARNING, None, describe_marks(n_marks))
+        yield Finding("warning", None, describe_marks(n_marks))
     ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
     unseen = [number for word, number in ordered if word not in counts]
     if unseen:
         message = f"words never seen in the corpus, {len(unseen) / len(ordered):.1%} of the vocabulary"
-        yield _of_lines(Severity.INFO, message, lines, unseen)
+        yield _of_lines("info", message, lines, unseen)
     if disorder := describe_disorder(np.array([counts[word] for word, _ in ordered], np.int64)):
-        yield Finding(Severity.WARNING, None, disorder)
+        yield Finding("warning", None, disorder)
 
 
 MOST_UNKNOWN = 0.25

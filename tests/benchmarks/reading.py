@@ -13,8 +13,9 @@ from pathlib import Path
 
 import click
 
-from bilm.data.corpus import count_corpus, count_words, read_sentences, take_lines
+from bilm.data.corpus import count_corpus, count_words, take_lines
 from bilm.data.stream import Order, sentence_stream
+from bilm.io.lines import read_lines
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import choose_words
 from tests.benchmarks.text import benchmark_text, text_flag
@@ -32,7 +33,7 @@ def main(text: Path | None) -> None:
         for form in ("NFC", "NFD"):
             file = Path(directory) / f"{form}.txt"
             file.write_text(unicodedata.normalize(form, "\n".join(lines)))
-            counts: Counter[str] = count_words(read_sentences(file))
+            counts: Counter[str] = count_words(map(str.split, read_lines(file)))
             take_lines(counts)
             composed = Counter({unicodedata.normalize("NFC", word): n for word, n in counts.items() if n > 1})
             seconds: dict[str | None, list[float]] = {None: [], "NFC": []}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bilm.cli.flags import key_and_value
-from bilm.data.corpus import read_sentences
+from bilm.io.lines import read_lines
 from bilm.options import PRESETS, Precision
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from bilm.vocabulary.vocabulary_file import choose_words
@@ -50,13 +50,14 @@ def benchmark_text(directory: Path, part: str = "train") -> Path:
 
 def first_lines(n_sentences: int, text: Path | None, directory: Path) -> tuple[list[str], int]:
     """The first sentences of a text, and their number of words."""
-    sentences = [*islice(read_sentences(text or benchmark_text(directory, "valid")), n_sentences)]
+    lines = read_lines(text or benchmark_text(directory, "valid"))
+    sentences = [*islice(filter(None, map(str.split, lines)), n_sentences)]
     return [" ".join(words) for words in sentences], sum(map(len, sentences))
 
 
 def words_of(files: Iterable[Path]) -> tuple[str, ...]:
     """The words of files, by descending count."""
-    corpus = Counter(word for file in files for words in read_sentences(file) for word in words)
+    corpus = Counter(word for file in files for line in read_lines(file) for word in line.split())
     return choose_words(corpus, 1).words
 
 

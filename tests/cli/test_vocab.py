@@ -2,7 +2,7 @@
 
 import pytest
 
-from bilm.data import corpus
+from bilm.io import lines
 from tests.helpers import HELDOUT, TRAIN, VOCAB, combined_perplexity, invoke, refuse, run, train_command
 
 TEXT = "the cat saw the dog\n\nthe dog saw a cat\r\nthe zebra\n"
@@ -37,7 +37,7 @@ def test_build_and_check(text, tmp_path):
 
 @pytest.mark.parametrize("is_other_build", [True, False], ids=["another build", "another program"])
 def test_second_build_is_refused(text, tmp_path, monkeypatch, is_other_build):
-    outfile, read = tmp_path / "vocab.txt", corpus.read_sentences
+    outfile, read = tmp_path / "vocab.txt", lines.read_lines
     build = ("vocab", "build", "--train-prefix", text, "--outfile", outfile)
 
     def meanwhile(*arguments):
@@ -48,7 +48,7 @@ def test_second_build_is_refused(text, tmp_path, monkeypatch, is_other_build):
             outfile.write_text("another's")
         return read(*arguments)
 
-    monkeypatch.setattr(corpus, "read_sentences", meanwhile)
+    monkeypatch.setattr(lines, "read_lines", meanwhile)
     if is_other_build:
         run(*build)
         return

@@ -19,12 +19,6 @@ from tests.corpora import MARKS, WORDS, write
 from tests.helpers import VOCAB, smallest_options
 
 
-def test_blank_lines(tmp_path):
-    path = write(tmp_path / "text", "a\n\n \t\r\nb c")
-    assert list(corpus.read_sentences(path)) == [["a"], ["b", "c"]]
-    assert list(corpus.read_sentences(path, keep_blank=True)) == [["a"], [], [], ["b", "c"]]
-
-
 def test_find_files(tmp_path):
     (tmp_path / "sub").mkdir()
     for name in ("b.txt", "a.txt", ".hidden", "a[1].txt", "a1.txt", "sub/c.txt"):
@@ -107,7 +101,7 @@ def test_run_is_refused_as_text(tmp_path):
         with pytest.raises(DataError, match=f"^{path}: is not a text but {what}$"):
             find_files([path])
         with pytest.raises(DataError, match=f"^{path}: is {what}$"):
-            next(corpus.read_sentences(path))
+            next(text_module.read_lines(path))
 
 
 @pytest.mark.parametrize("block", [4, 1 << 20])

@@ -1,10 +1,13 @@
 """Sentences packed back to back in rows."""
 
+from unittest.mock import Mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data.packing import enough_rows, pack, pack_in_turn
+from bilm.data import packing
+from bilm.data.packing import enough_rows, pack, pack_as_rows_end, pack_in_turn
 from bilm.io import in_groups
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80)
@@ -20,14 +23,15 @@ def test_pack_keeps_sentences_whole(lengths, max_rows):
     assert packing.n_rows <= (max_rows or 128)
     places = np.unravel_index(all_places(packing, sum(lengths)), (packing.n_steps, packing.n_rows))
     (steps, back_steps), (rows, back_rows) = places
+    (begins,) = packing.fill(packing.is_first, 1)
     assert len({*zip(steps, rows, strict=True)}) == sum(lengths)
     for i, end in enumerate(np.cumsum(lengths)):
         own = slice(end - lengths[i], end)
         assert (np.diff(steps[own]) == 1).all() and len({*rows[own], *back_rows[own]}) == 1
         np.testing.assert_array_equal(back_steps[own], steps[own][::-1])
-        assert packing.begins[steps[own.start], rows[own.start]]
+        assert begins[steps[own.start], rows[own.start]]
         assert packing.is_first[own.start] and not packing.is_word[own.stop - 1]
-    assert packing.begins.sum() == packing.is_first.sum() == len(lengths)
+    assert begins.sum() == packing.is_first.sum() == len(lengths)
     np.testing.assert_array_equal(packing.row_lengths, np.bincount(rows, minlength=packing.n_rows))
 
 
@@ -57,6 +61,24 @@ def test_groups_end_when_complete():
     assert grouped(7, 2) == grouped(0, 2) == [sentences[:2], sentences[2:]]
     assert grouped(0, 4) == grouped(100) == [sentences]
     assert list(in_groups([], len, 0)) == []
+
+
+@given(LENGTHS, st.none() | st.integers(1, 20))
+def test_pack_has_the_lowest_cost(lengths, max_rows):
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    numbers = [n for n in packing._ROWS if n <= min(len(lengths), max_rows or 128)]
+    tries = [pack_as_rows_end(lengths, n, longest_first) for n in numbers]
+    expected = min(tries, key=lambda one: one.n_steps * (one.n_rows + 16))
+    packed = pack(lengths, max_rows)
+    assert packed.n_rows == expected.n_rows
+    np.testing.assert_array_equal(*(all_places(one, sum(lengths)) for one in (packed, expected)))
+
+
+def test_pack_tries_few_numbers_of_rows(monkeypatch):
+    pack_once = Mock(side_effect=pack_as_rows_end)
+    monkeypatch.setattr(packing, "pack_as_rows_end", pack_once)
+    pack(np.random.default_rng(0).integers(1, 80, 600))
+    assert 1 <= pack_once.call_count <= 4
 
 
 def test_pack_fills_rows():

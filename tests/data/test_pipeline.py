@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
-from bilm.data.pipeline import batch_lines, compact, pack_windows
+from bilm.data.pipeline import Rows, batch_lines, compact
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import VocabularyError
 from bilm.io import lines as text
@@ -35,8 +35,8 @@ from tests.helpers import VARIANTS
 
 
 def assert_first_window(sentences, inputs, targets):
-    windows = pack_windows([Block(sentences, Place())], WORDS, n_rows=2, n_steps=4, bidirectional=True)
-    first = next(windows)
+    rows = Rows([Block(sentences, Place())], WORDS, [None] * 2)
+    first = next(rows.windows(4, bidirectional=True))
     assert first.inputs.tolist() == inputs
     assert first.targets.tolist() == targets
 
@@ -114,8 +114,7 @@ def test_batches_match_the_reference(tmp_path_factory, sentences, n_rows, n_step
         for batch, turned in zip(forward, backward, strict=True)
     ]
     blocks = sentence_stream([path], vocab, Order(), endless=False, keep_blank=True)
-    shape = {"n_rows": n_rows, "n_steps": n_steps, "bidirectional": True}
-    windows = pack_windows(blocks, vocab, **shape)
+    windows = Rows(blocks, vocab, [None] * n_rows).windows(n_steps, bidirectional=True)
     batches = [compact(window, vocab, character_cnn(vocab, 3)) for window in windows]
     assert_same_batches(batches, reference, not of_words)
 
@@ -146,7 +145,7 @@ def test_memory_is_bounded_by_the_shuffle_buffer(tmp_path, monkeypatch):
 def test_words_are_in_the_narrowest_bucket(words, filter_width):
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 14)
     block = Block(encode_sentences([" ".join(words)], vocab), Place())
-    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=len(words) + 1, bidirectional=False)
+    (window,) = Rows([block], vocab, [None]).windows(len(words) + 1, bidirectional=False)
     cnn = character_cnn(vocab, filter_width)
     batch, widths = compact(window, vocab, cnn), cnn.bucket_widths
     assert tuple(part.shape[1] for part in batch.type_characters) == widths
@@ -161,7 +160,7 @@ def test_words_are_in_the_narrowest_bucket(words, filter_width):
 def test_half_of_a_character_is_shown_as_damaged():
     vocab = UnicodeCharsVocabulary.from_words(MARKS, 5)  # three bytes between the word marks
     block = Block(encode_sentences(["éé a"], vocab), Place())
-    (window,) = pack_windows([block], vocab, n_rows=1, n_steps=3, bidirectional=False)
+    (window,) = Rows([block], vocab, [None]).windows(3, bidirectional=False)
     assert batch_lines(compact(window, vocab, character_cnn(vocab, 1)), vocab) == ["<S> é\ufffd a"]
 
 

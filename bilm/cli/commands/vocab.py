@@ -48,7 +48,8 @@ def build(
     With --ray, several processes count, and the text may be a URL.
     """
     flags.check_texts(ray, *train_prefix)
-    from bilm.data.corpus import count_words, describe_blank_lines, read_sentences, take_lines
+    from bilm.data.corpus import count_words, describe_blank_lines, take_lines
+    from bilm.io.lines import read_lines
     from bilm.text.doubts import doubts_about_lines, first_lines
     from bilm.vocabulary.vocabulary_file import choose_words, describe_forms, describe_marks, vocabulary_text
 
@@ -58,7 +59,7 @@ def build(
         if ray is None:
             files = flags.input_files(train_prefix)
             outputs.refuse_inputs(outfile, files)
-            counted = count_words(words for file in files for words in read_sentences(file, True))
+            counted = count_words(line.split() for file in files for line in read_lines(file))
             n_sentences, n_blank = take_lines(counted)
             doubts += doubts_about_lines(first_lines(files))
         else:
@@ -100,18 +101,18 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_c
     share of unknown words and words out of frequency order. The exit status is 1 if the file cannot be used;
     anything that only makes the model worse is a warning.
     """
-    from bilm.data.corpus import read_sentences
+    from bilm.io.lines import read_lines
     from bilm.text.doubts import doubts_about_lines, first_lines
-    from bilm.vocabulary.vocabulary_file import Finding, Severity, check_vocabulary
+    from bilm.vocabulary.vocabulary_file import Finding, check_vocabulary
 
     files = flags.input_files(text) if text else ()
-    sentences = (words for file in files for words in read_sentences(file)) if files else None
+    sentences = (line.split() for file in files for line in read_lines(file)) if files else None
     findings = check_vocabulary(vocabulary, sentences, max_characters)
     doubts = doubts_about_lines(first_lines(files)) if files else ()
-    findings += [Finding(Severity.WARNING, None, doubt) for doubt in doubts]
+    findings += [Finding("warning", None, doubt) for doubt in doubts]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
-        echo(f"{finding.severity.value}: {place}: {finding.message}")
+        echo(f"{finding.severity}: {place}: {finding.message}")
     if not findings:
         echo(f"{vocabulary}: no problems found")
-    context.exit(int(any(finding.severity is Severity.ERROR for finding in findings)))
+    context.exit(int(any(finding.severity == "error" for finding in findings)))
