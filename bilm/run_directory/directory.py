@@ -123,15 +123,6 @@ class RunDirectory:
         places = [self.path / name for name in distribution.VOCABULARY_NAMES]
         return next(filter(Path.is_file, places), places[0])
 
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary is the one of the run.
-
-        Raises:
-            VocabularyError: the vocabularies differ; the message gives the first difference.
-        """
-        files.check_vocabulary(self.path, vocabulary)
-        distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
-
     def take_over(self, vocabulary: Vocabulary, steps: bytes | None = None) -> None:
         """Mark a directory as a run of bilm before training begins or continues; keeps the files it has.
 
@@ -419,17 +410,14 @@ class RunModel(distribution.StoredModel):
         """Training steps of the checkpoint."""
         return self.weight_file.step()
 
-    def predicting_options(self) -> Options:
-        """Return the options of the run."""
-        return self.options
-
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: the vocabularies differ.
+            VocabularyError: the vocabularies differ; the message gives the first difference.
         """
-        self.run.check_vocabulary(vocabulary)
+        files.check_vocabulary(self.path, vocabulary)
+        distribution.require_size(vocabulary, self.n_predicted, str(self.path))
 
     @cached_property
     def recorded(self) -> JsonObject:
