@@ -26,7 +26,7 @@ from bilm.run_directory import files, state
 from bilm.run_directory.records import WRITER, read_calls
 from bilm.training.optimizers import TrainingOptimizer
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights import distribution, names, transfer
+from bilm.weights import distribution, names
 from bilm.weights.arrays import Arrays
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 
@@ -246,33 +246,6 @@ class RunDirectory:
             WeightsError: the checkpoint does not fit the options.
         """
         return self.choose(checkpoint).read(self.names)
-
-    def restore(
-        self,
-        model: keras.Model,
-        optimizer: TrainingOptimizer | None = None,
-        checkpoint: CheckpointFile | None = None,
-    ) -> int:
-        """Load model and optimizer from a checkpoint.
-
-        Args:
-            model: model with the options of the run.
-            optimizer: optimizer of the model, or None.
-            checkpoint: checkpoint of the run; None for the newest.
-
-        Returns:
-            Number of training steps of the checkpoint.
-
-        Raises:
-            CheckpointError: there is no checkpoint, or it is damaged.
-            WeightsError: the arrays do not fit the options.
-        """
-        checkpoint = checkpoint or self.latest()
-        variables = model.named_weights()
-        transfer.set_weights(variables, checkpoint.read(self.names), checkpoint.prefix)
-        if optimizer is not None:
-            state.restore_optimizer(optimizer, variables, checkpoint, self.names)
-        return checkpoint.step()
 
     def save(
         self,

@@ -89,7 +89,7 @@ def removed(monkeypatch):
 def test_restore_returns_saved_arrays(saved, options):
     run, expected = saved
     model, optimizer = new_model(options, 2)
-    assert RunDirectory.open(run.path).restore(model, optimizer) == 7
+    assert helpers.restore(RunDirectory.open(run.path), model, optimizer) == 7
     assert_same_arrays(everything(model, optimizer), expected)
 
 
@@ -149,7 +149,7 @@ def test_missing_accumulators_warn_and_restart(saved, options, caplog):
     write_checkpoint(run.path / "model.ckpt-7", run.names, weights, {}, 7, 1.0)
     model, optimizer = new_model(options, 2)
     start = everything(model, optimizer)
-    assert run.restore(model, optimizer) == 7
+    assert helpers.restore(run, model, optimizer) == 7
     assert "no state of the optimizer adagrad; it starts from scratch" in caplog.text
     restored = everything(model, optimizer)
     accumulators = {name: array for name, array in start.items() if name not in weights}
