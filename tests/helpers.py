@@ -181,6 +181,18 @@ def newest_arrays(directory: Path) -> dict[str, np.ndarray]:
     return checkpoint_arrays(newest(directory))
 
 
+def restore(run: Any, model: Any, optimizer: Any = None) -> int:
+    """Load the newest checkpoint of a `RunDirectory`; its number of training steps."""
+    from bilm.run_directory.state import restore_optimizer
+    from bilm.weights.transfer import set_weights
+
+    checkpoint, variables = run.latest(), model.named_weights()
+    set_weights(variables, checkpoint.read(run.names), checkpoint.prefix)
+    if optimizer is not None:
+        restore_optimizer(optimizer, variables, checkpoint, run.names)
+    return int(checkpoint.step())
+
+
 def assert_same_arrays(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     assert actual.keys() == expected.keys()
     for name, array in expected.items():

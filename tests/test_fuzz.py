@@ -32,7 +32,7 @@ from bilm.io.run_files import METRICS_FILE
 from bilm.io.shards import same_shards
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options, load_options, toml_lines
-from bilm.run_directory.directory import RunDirectory
+from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.records import read_calls
 from bilm.run_directory.state import Best, RunState, read_state
 from bilm.runs.settings import read_arguments
@@ -302,7 +302,7 @@ def _read_run(place):
     checkpoint.read(run.names)
     checkpoint.accumulators(run.names)
     assert checkpoint.step() >= 0
-    run.check_vocabulary(load_vocabulary(run.vocabulary_file))
+    RunModel(run.path).check_vocabulary(load_vocabulary(run.vocabulary_file))
 
 
 def _draw(place):

@@ -19,7 +19,7 @@ from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.names import ADAGRAD
-from tests.helpers import GOLDEN, VARIANTS
+from tests.helpers import GOLDEN, VARIANTS, restore
 
 QUICK = ("char", "word-shared")
 each_variant = pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def trained_here(variant):
     options, cnn = run.options, run.options.char_cnn
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
     trainer = Trainer(LanguageModel(options))
-    step = run.restore(trainer.model, trainer.optimizer)
+    step = restore(run, trainer.model, trainer.optimizer)
     batches = training_batches([GOLDEN / variant / "train.txt"], vocabulary, options, Order())
     reports = list(training_steps(trainer, batches, 12, step))
     return trainer, reports, run.names

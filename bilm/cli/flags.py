@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.cli.group import echo, with_flags
+from bilm.cli import echo, with_flags
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.io.run_files import own_output

@@ -26,7 +26,7 @@ from bilm.run_directory import files, state
 from bilm.run_directory.records import WRITER, read_calls
 from bilm.training.optimizers import TrainingOptimizer
 from bilm.vocabulary.vocabulary import Vocabulary
-from bilm.weights import distribution, names, transfer
+from bilm.weights import distribution, names
 from bilm.weights.arrays import Arrays
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 
@@ -122,15 +122,6 @@ class RunDirectory:
         """Path of the run's copy of its vocabulary, or of a user's ``vocab.txt.gz``; may be missing."""
         places = [self.path / name for name in distribution.VOCABULARY_NAMES]
         return next(filter(Path.is_file, places), places[0])
-
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Check that a vocabulary is the one of the run.
-
-        Raises:
-            VocabularyError: the vocabularies differ; the message gives the first difference.
-        """
-        files.check_vocabulary(self.path, vocabulary)
-        distribution.require_size(vocabulary, self.options.n_tokens_vocab, str(self.path))
 
     def take_over(self, vocabulary: Vocabulary, steps: bytes | None = None) -> None:
         """Mark a directory as a run of bilm before training begins or continues; keeps the files it has.
@@ -255,33 +246,6 @@ class RunDirectory:
             WeightsError: the checkpoint does not fit the options.
         """
         return self.choose(checkpoint).read(self.names)
-
-    def restore(
-        self,
-        model: keras.Model,
-        optimizer: TrainingOptimizer | None = None,
-        checkpoint: CheckpointFile | None = None,
-    ) -> int:
-        """Load model and optimizer from a checkpoint.
-
-        Args:
-            model: model with the options of the run.
-            optimizer: optimizer of the model, or None.
-            checkpoint: checkpoint of the run; None for the newest.
-
-        Returns:
-            Number of training steps of the checkpoint.
-
-        Raises:
-            CheckpointError: there is no checkpoint, or it is damaged.
-            WeightsError: the arrays do not fit the options.
-        """
-        checkpoint = checkpoint or self.latest()
-        variables = model.named_weights()
-        transfer.set_weights(variables, checkpoint.read(self.names), checkpoint.prefix)
-        if optimizer is not None:
-            state.restore_optimizer(optimizer, variables, checkpoint, self.names)
-        return checkpoint.step()
 
     def save(
         self,
@@ -419,17 +383,14 @@ class RunModel(distribution.StoredModel):
         """Training steps of the checkpoint."""
         return self.weight_file.step()
 
-    def predicting_options(self) -> Options:
-        """Return the options of the run."""
-        return self.options
-
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: the vocabularies differ.
+            VocabularyError: the vocabularies differ; the message gives the first difference.
         """
-        self.run.check_vocabulary(vocabulary)
+        files.check_vocabulary(self.path, vocabulary)
+        distribution.require_size(vocabulary, self.n_predicted, str(self.path))
 
     @cached_property
     def recorded(self) -> JsonObject:

@@ -137,25 +137,15 @@ class RunLog:
                 self._events.close()
 
 
-def record_call(
-    path: Path, command: str, step: int, seed: int, options: Mapping[str, Any], n_done: int = 0
-) -> None:
-    """Append a call to ``calls.jsonl``, see `records.CallRecord`, with the time and the versions.
+def record_call(path: Path, **fields: Any) -> None:  # noqa: ANN401
+    """Append a call to ``calls.jsonl``; time and versions are added to these fields of `records.CallRecord`.
 
     Raises:
         CheckpointError: the file cannot be written.
     """
     libraries = {module.__name__: module.__version__ for module in (tf, keras, np)}
     versions = {"bilm": __version__, **libraries, "python": platform.python_version()}
-    call = records.CallRecord(
-        command=command,
-        step=step,
-        seed=seed,
-        time=time.time(),
-        versions=versions,
-        options=options,
-        n_done=n_done,
-    )
+    call = records.CallRecord(time=time.time(), versions=versions, **fields)
     file = path / run_files.CALLS_FILE
     n_whole = whole_lines(file)
     with _written(path):

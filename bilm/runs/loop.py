@@ -76,8 +76,14 @@ class Training:
         ending = Ending(self, interrupt)
         checkpoints = Checkpoints(self, ending)
         if self.log is not None and ending.outcome is None:
-            options = trainer.options.to_json()
-            record_call(run.path, request.command, state.step, trainer.seed, options, state.n_done)
+            record_call(
+                run.path,
+                command=request.command,
+                step=state.step,
+                seed=trainer.seed,
+                options=trainer.options.to_json(),
+                n_done=state.n_done,
+            )
             if request.kind == "train":
                 record_arguments(run.path, request.repeated(state.plan), state.plan)
         reporter.begin(state.plan)

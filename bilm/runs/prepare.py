@@ -316,7 +316,9 @@ def _restored(
 ) -> RunState:
     """Restore the trainer from the checkpoint of an interrupted call, and return the state to go on from."""
     checkpoint, state = interrupted.weight_file, interrupted.run_state
-    interrupted.run.restore(trainer.model, trainer.optimizer, checkpoint)
+    variables = trainer.model.named_weights()
+    transfer.set_weights(variables, interrupted.arrays(), interrupted.source)
+    restore_optimizer(trainer.optimizer, variables, checkpoint, interrupted.names)
     worker = trainer.workers.worker
     states = read_lstm_states(checkpoint, trainer.states * worker.n_workers)
     own = worker.index * trainer.n_parts

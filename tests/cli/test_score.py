@@ -17,7 +17,7 @@ from bilm.models.language_model import LanguageModel
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
-from tests.helpers import GOLDEN, VARIANTS, VOCAB, invoke, printed, refuse, run
+from tests.helpers import GOLDEN, VARIANTS, VOCAB, invoke, printed, refuse, restore, run
 
 SENTENCES = [["the", "unseenword"], ["a"], [], ["the"] * 7]
 
@@ -43,7 +43,7 @@ def expected_scores(variant):
     """From the logits of the training model, a sentence at a time."""
     directory = RunDirectory.open(GOLDEN / variant / "final")
     model = LanguageModel(directory.options)
-    directory.restore(model)
+    restore(directory, model)
     cnn = directory.options.char_cnn
     vocabulary = load_vocabulary(GOLDEN / variant / "vocab.txt", cnn and cnn.max_characters_per_token)
     for words in filter(None, SENTENCES):

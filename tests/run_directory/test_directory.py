@@ -89,7 +89,7 @@ def removed(monkeypatch):
 def test_restore_returns_saved_arrays(saved, options):
     run, expected = saved
     model, optimizer = new_model(options, 2)
-    assert RunDirectory.open(run.path).restore(model, optimizer) == 7
+    assert helpers.restore(RunDirectory.open(run.path), model, optimizer) == 7
     assert_same_arrays(everything(model, optimizer), expected)
 
 
@@ -138,9 +138,9 @@ def test_missing_options_are_those_of_bilm_tf():
 
 
 def test_check_vocabulary_refuses_wrong_size():
-    run = RunDirectory.open(GOLDEN / "char" / "final")
+    model = RunModel(GOLDEN / "char" / "final")
     with pytest.raises(VocabularyError, match=r"the vocabulary has 4 words, the model in .* 73"):
-        run.check_vocabulary(Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
+        model.check_vocabulary(Vocabulary.from_words(["<S>", "</S>", "<UNK>", "a"]))
 
 
 def test_missing_accumulators_warn_and_restart(saved, options, caplog):
@@ -149,7 +149,7 @@ def test_missing_accumulators_warn_and_restart(saved, options, caplog):
     write_checkpoint(run.path / "model.ckpt-7", run.names, weights, {}, 7, 1.0)
     model, optimizer = new_model(options, 2)
     start = everything(model, optimizer)
-    assert run.restore(model, optimizer) == 7
+    assert helpers.restore(run, model, optimizer) == 7
     assert "no state of the optimizer adagrad; it starts from scratch" in caplog.text
     restored = everything(model, optimizer)
     accumulators = {name: array for name, array in start.items() if name not in weights}
@@ -272,18 +272,19 @@ def test_only_checkpoint_is_continued_by_name(saved):
 
 def test_check_vocabulary_names_first_difference(saved):
     run, _ = saved
+    model = RunModel(run.path)
     words = VOCAB.read_text().split()
-    run.check_vocabulary(Vocabulary.from_words(words))
+    model.check_vocabulary(Vocabulary.from_words(words))
     for given, message in (
         ([*words[:5], "new", *words[6:-1]], "72 words instead of 73; first difference at line 6: 'new' in"),
         ([*words[:5], "new", *words[6:]], "the run's, {}/vocab.txt: first difference at line 6: 'new' inst"),
         ([*words, ""], "first difference at line 74: '' instead of no word"),
     ):
         with pytest.raises(VocabularyError, match=message.format(run.path)):
-            run.check_vocabulary(Vocabulary.from_words(given))
+            model.check_vocabulary(Vocabulary.from_words(given))
     (run.path / "vocab.txt").unlink()
     with pytest.raises(VocabularyError, match="is not the run's, whose copy, .*vocab.txt, is missing"):
-        run.check_vocabulary(Vocabulary.from_words([*words, ""]))
+        model.check_vocabulary(Vocabulary.from_words([*words, ""]))
 
 
 # --- its place ------------------------------------------------------------------------------------

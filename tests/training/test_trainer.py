@@ -17,7 +17,7 @@ from bilm.options import Decay, Optimizer, Options, Precision
 from bilm.run_directory.directory import RunDirectory
 from bilm.training.trainer import Trainer, TypePadding, training_steps
 from bilm.vocabulary.vocabulary import load_vocabulary
-from tests.helpers import SMALLEST, TRAIN, VOCAB, small_options
+from tests.helpers import SMALLEST, TRAIN, VOCAB, restore, small_options
 
 STEPS = 3  # of a window: soon compiled
 
@@ -153,7 +153,7 @@ def test_keras_optimizers_learn_and_restore(optimizer, tmp_path):
     run = RunDirectory.create(tmp_path / "run", trainer.options, load_vocabulary(VOCAB))
     run.save(trainer.model, trainer.optimizer, 12, 50.0)
     again = make(**changes)
-    run.restore(again.model, again.optimizer)
+    restore(run, again.model, again.optimizer)
     for variable, saved in zip(again.optimizer.variables, trainer.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable, saved, err_msg=variable.path)
     assert int(again.optimizer.iterations) == 12

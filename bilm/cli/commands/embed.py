@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import LIBRARIES
-from bilm.cli import flags, process
-from bilm.cli.group import echo
+from bilm.cli import echo, flags, process
 from bilm.io import is_url, messages, outputs, shards
 from bilm.io.lines import read_words
 from bilm.io.progress import ProgressLine, clock

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags, process
-from bilm.cli.group import echo
+from bilm.cli import echo, flags, process
 from bilm.errors import DataError
 from bilm.io.lines import read_words
 from bilm.io.messages import json_line, printable

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.group import with_flags
+from bilm.cli import flags, with_flags
 from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine

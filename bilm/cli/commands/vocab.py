@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from bilm.cli import flags
-from bilm.cli.group import echo
+from bilm.cli import echo, flags
 from bilm.errors import DataError
 from bilm.io import atomic, is_url, outputs, shards
 from bilm.options.parameters import UnicodeForm
