@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from bilm.backend import keras_backend
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
-from bilm.backend.settings import portable
+from bilm.backend.settings import portably
 from bilm.errors import (
     OptionsError,
     WeightsError,
@@ -244,8 +244,7 @@ class Elmo(backend.Layer):
         mask = inference.token_mask(ids)
         words = inference.word_vectors(self.encoder, ids)
         # The user chooses the runtime of the graph and the sizes of batches.
-        with portable():
-            layers, _ = inference.run_sentences(self.encoder, words, inference.count_tokens(mask))
+        layers, _ = portably(inference.run_sentences, self.encoder, words, inference.count_tokens(mask))
         # Otherwise all gradients of the encoder are computed and discarded; PyTorch avoids that by itself.
         if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)
