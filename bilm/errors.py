@@ -92,12 +92,6 @@ def require_flags(**switches: bool | None) -> None:
         require_kind(name, value, bool | None)
 
 
-def require_paths(**paths: object) -> None:
-    """Raise an `ArgumentError` for the first argument that is neither a path nor None."""
-    for name, value in paths.items():
-        require_kind(name, value, str | os.PathLike | None)
-
-
 def require_words(subject: str, words: Iterable[str], in_order: bool = False) -> list[str]:
     """Return words as a list; a string is not taken for its characters.
 
@@ -141,6 +135,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             require_kind(name, value, _annotations(function).get(name, Any))
         return function(*args, **kwargs)
 
+    call.__signature__ = signature  # type: ignore[attr-defined]  # for Keras, which does not unwrap
     return call
 
 

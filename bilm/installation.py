@@ -5,7 +5,6 @@ uninstalling either removes them.
 """
 
 import sys
-import warnings
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -41,10 +40,3 @@ def damage(package: Path = _PACKAGE) -> str | None:
         return None
     other = other_distribution(package) or "another package named bilm"
     return f"{other} has replaced or removed files of bilm-tf2 in {package}: {_REMEDY}"
-
-
-def warn_if_damaged() -> None:
-    """Warn if the imported `bilm` is another package; bilm-tf's imports `bilm.data` first."""
-    message = damage()
-    if message is not None:
-        warnings.warn(message, RuntimeWarning, stacklevel=3)

@@ -54,21 +54,9 @@ def clip(values: Tensor, bound: float | None) -> Tensor:
     return values if bound is None else keras.ops.clip(values, -bound, bound)
 
 
-class SavedActivations(NamedTuple):
-    """The activated gates of a step, each of the cell's shape.
-
-    The backward pass recomputes everything else from them and the cell at little cost.
-    """
-
-    i: Tensor
-    j: Tensor
-    f: Tensor
-    o: Tensor
-
-
 def update_cell(
     gates: Sequence[Tensor], c: Tensor, bound: float | None
-) -> tuple[Tensor, Tensor, SavedActivations]:
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Compute one step from its gates up to the projection.
 
     Args:
@@ -77,13 +65,15 @@ def update_cell(
         bound: bound of the cell, or None.
 
     Returns:
-        The cell after the step, the output before the projection, and the activations for the backward pass.
+        The cell after the step, the output before the projection, and the activated gates i, j, f and o, each
+        of the cell's shape, from which and the cell the backward pass recomputes everything else at little
+        cost.
     """
     ops = keras.ops
     i, j, f, o = gates
-    kept = SavedActivations(ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f + FORGET_BIAS), ops.sigmoid(o))
-    c = clip(kept.f * c + kept.i * kept.j, bound)
-    return c, kept.o * ops.tanh(c), kept
+    i, j, f, o = ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f + FORGET_BIAS), ops.sigmoid(o)
+    c = clip(f * c + i * j, bound)
+    return c, o * ops.tanh(c), (i, j, f, o)
 
 
 def lstm_step(

@@ -10,7 +10,7 @@ faster from the left; all steps together are (width, steps * batch).
 import tensorflow as tf
 
 from bilm.backend.gradients import with_gradient
-from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, SavedActivations, clip, update_cell
+from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, clip, update_cell
 from bilm.backend.xla import compiled
 
 
@@ -94,7 +94,7 @@ def _swap_apart(tensors: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
 @compiled
 def _step(
     shares: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor, c: tf.Tensor, bound: float | None
-) -> tuple[tf.Tensor, tf.Tensor, SavedActivations]:
+) -> tuple[tf.Tensor, tf.Tensor, tuple[tf.Tensor, ...]]:
     """Compute a step from the shares of its gates, (4 * dim, batch), up to the projection."""
     gates = sum((tf.cast(share, c.dtype) for share in shares), bias)
     c, m, kept = update_cell(tf.split(gates, 4), c, bound)
@@ -103,12 +103,12 @@ def _step(
 
 @compiled
 def _step_gradient(
-    kept: SavedActivations, before: tf.Tensor, c: tf.Tensor, dc: tf.Tensor, dm: tf.Tensor, bound: float | None
+    kept: tuple, before: tf.Tensor, c: tf.Tensor, dc: tf.Tensor, dm: tf.Tensor, bound: float | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the gradients of the cell before a step and of its gates, and the output before the projection.
 
     Args:
-        kept: activations of the step.
+        kept: activated gates of the step, see `update_cell`.
         before: cell before the step.
         c: cell after the step.
         dc: gradient of the cell after the step, from later steps.

@@ -1,10 +1,12 @@
 """Settings that need no backend: the known backends, the use of XLA, threads, and sizes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from pathlib import Path
+
+from bilm.errors import Result
 
 LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
 """The name of each backend's library in messages, by Keras's name of the backend; the default comes first."""
@@ -45,14 +47,11 @@ def without_xla() -> Iterator[None]:
 is_portable = ContextVar("portable", default=False)
 
 
-@contextmanager
-def portable() -> Iterator[None]:
-    """Build graphs without XLA, for any runtime and any batch size."""
-    token = is_portable.set(True)
-    try:
-        yield
-    finally:
-        is_portable.reset(token)
+def portably(function: Callable[..., Result], *args: object) -> Result:
+    """Call a function that builds a graph without XLA, for any runtime and any batch size."""
+    context = copy_context()
+    context.run(is_portable.set, True)
+    return context.run(function, *args)
 
 
 def cores_of_an_operation(n_cores: int) -> int:

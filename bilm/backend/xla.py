@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,14 +12,30 @@ from bilm.backend import settings
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_lock = threading.Lock()
-_works: dict[str, bool] = {}  # results of the trial, by type of device
-
 
 def device_type() -> str:
     """Return the type of the device in use, ``CPU`` or ``GPU``."""
     with tf.init_scope():
         return str(tf.DeviceSpec.from_string(tf.identity(tf.zeros([1])).device).device_type)
+
+
+@functools.cache
+def _works(device: str) -> bool:
+    with tf.init_scope():
+        step = tf.function(lambda x: tf.sigmoid(tf.tanh(tf.matmul(x, x))), jit_compile=True, autograph=False)
+        try:
+            return bool(step(tf.ones([2, 2])).numpy().any())
+        except (tf.errors.OpError, NotImplementedError, RuntimeError, ValueError) as error:
+            _LOG.warning(
+                "XLA cannot compile on this %s (%s); without it the results are the same, and training "
+                "is slower. For a GPU it needs libdevice and ptxas of the CUDA toolkit: pip install "
+                "'tensorflow[and-cuda]', or install the toolkit and set "
+                "XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which has "
+                "nvvm/libdevice in it. --no-xla, or bilm.use_xla(False), ends this warning",
+                device,
+                str(error).strip().partition("\n")[0].strip(),
+            )
+            return False
 
 
 def compiles() -> bool:
@@ -29,28 +44,7 @@ def compiles() -> bool:
     The first call on a type of device compiles the operations of an LSTM step as a trial; on a GPU
     exponentials need libdevice. If the trial fails, a warning names the reason and the remedy.
     """
-    if not settings.xla_is_on or settings.is_portable.get():
-        return False
-    device = device_type()
-    with _lock, tf.init_scope():
-        if device not in _works:
-            step = tf.function(
-                lambda x: tf.sigmoid(tf.tanh(tf.matmul(x, x))), jit_compile=True, autograph=False
-            )
-            try:
-                _works[device] = bool(step(tf.ones([2, 2])).numpy().any())
-            except (tf.errors.OpError, NotImplementedError, RuntimeError, ValueError) as error:
-                _works[device] = False
-                _LOG.warning(
-                    "XLA cannot compile on this %s (%s); without it the results are the same, and training "
-                    "is slower. For a GPU it needs libdevice and ptxas of the CUDA toolkit: pip install "
-                    "'tensorflow[and-cuda]', or install the toolkit and set "
-                    "XLA_FLAGS=--xla_gpu_cuda_data_dir=DIRECTORY to the toolkit's directory, which has "
-                    "nvvm/libdevice in it. --no-xla, or bilm.use_xla(False), ends this warning",
-                    device,
-                    str(error).strip().partition("\n")[0].strip(),
-                )
-        return _works[device]
+    return settings.xla_is_on and not settings.is_portable.get() and _works(device_type())
 
 
 def compiles_loops() -> bool:

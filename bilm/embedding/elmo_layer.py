@@ -10,16 +10,8 @@ from typing import Any, ClassVar, cast
 
 from bilm.backend import keras_backend
 from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
-from bilm.backend.settings import portable
-from bilm.errors import (
-    OptionsError,
-    WeightsError,
-    checked,
-    require_flags,
-    require_kind,
-    require_paths,
-    require_positive,
-)
+from bilm.backend.settings import portably
+from bilm.errors import OptionsError, WeightsError, checked, require_positive
 from bilm.io import PathLike
 from bilm.layers.scalar_mix import ScalarMix, require_one_each
 from bilm.models import sentence_encoder as inference
@@ -80,37 +72,33 @@ class Elmo(backend.Layer):
     _living: ClassVar[weakref.WeakSet["Elmo"]] = weakref.WeakSet()  # the originals of clones
     _random: str | None = None  # fingerprint of random weights that should be replaced
 
+    @checked
     def __init__(
         self,
-        options_file: str | Path | Mapping[str, Any] | Options | None = None,
-        weight_file: str | Path | None = None,
+        options_file: PathLike | Mapping[str, Any] | Options | None = None,
+        weight_file: PathLike | None = None,
         num_output_representations: int = 1,
         requires_grad: bool | None = None,
         do_layer_norm: bool = False,
         dropout: float | None = None,
-        vocab_to_cache: None = None,
+        vocab_to_cache: Any = None,  # noqa: ANN401
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
-        module: None = None,
+        module: Any = None,  # noqa: ANN401
         *,
         trainable: bool = False,
         l2_coef: float | None = None,
-        model: str | Path | None = None,
+        model: PathLike | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        require_flags(requires_grad=requires_grad, do_layer_norm=do_layer_norm)
-        require_flags(keep_sentence_boundaries=keep_sentence_boundaries, trainable=trainable)
         for name, value in {"vocab_to_cache": vocab_to_cache, "module": module}.items():
             if value:  # AllenNLP's configurations have an empty list
                 raise OptionsError(
                     f"{name}: is not supported; give options_file and weight_file alone (each distinct word "
                     "of a batch is encoded once)"
                 )
-        is_content = isinstance(options_file, Mapping | Options)
-        require_paths(options_file=None if is_content else options_file, weight_file=weight_file, model=model)
         super().__init__(**kwargs)
         require_positive(num_output_representations=num_output_representations)
-        require_kind("dropout", dropout, float | None)
         dropout = self.default_dropout if dropout is None else dropout
         if not 0.0 <= dropout < 1.0:
             raise OptionsError(f"dropout is {dropout}; it must be at least 0 and less than 1")
@@ -244,8 +232,7 @@ class Elmo(backend.Layer):
         mask = inference.token_mask(ids)
         words = inference.word_vectors(self.encoder, ids)
         # The user chooses the runtime of the graph and the sizes of batches.
-        with portable():
-            layers, _ = inference.run_sentences(self.encoder, words, inference.count_tokens(mask))
+        layers, _ = portably(inference.run_sentences, self.encoder, words, inference.count_tokens(mask))
         # Otherwise all gradients of the encoder are computed and discarded; PyTorch avoids that by itself.
         if not self.encoder.trainable and BACKEND != "torch":
             layers = keras.ops.stop_gradient(layers)

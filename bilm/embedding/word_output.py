@@ -4,7 +4,7 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -94,13 +94,10 @@ def mean_vectors(found: Iterable[WordOccurrence], min_count: int = 1) -> dict[st
         found: occurrences.
         min_count: leave out words with fewer occurrences.
     """
-    sums: dict[str, np.ndarray] = {}
+    sums: dict[str, Any] = defaultdict(float)
     counts: Counter[str] = Counter()
     for occurrence in found:
-        if occurrence.word in sums:
-            sums[occurrence.word] += occurrence.vector
-        else:
-            sums[occurrence.word] = occurrence.vector.astype(np.float64)
+        sums[occurrence.word] += occurrence.vector.astype(np.float64)
         counts[occurrence.word] += 1
     return {word: (sums[word] / n).astype(np.float32) for word, n in counts.most_common() if n >= min_count}
 

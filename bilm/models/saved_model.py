@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bilm.backend.keras_backend import backend
-from bilm.backend.settings import portable
+from bilm.backend.settings import portably
 from bilm.errors import DataError
 from bilm.io import PathLike, atomic, outputs
 from bilm.layers.sentence_vectorizer import ids_of_words, split_sentences
@@ -87,8 +87,7 @@ class ServedElmo(tf.Module):
             ids = backend.asserted(tf.where(is_word, ids + 1, 0), ~tf.reduce_any(unknown), *problem)
             ids = inference.add_marks(ids, self._marks)
         vectors = inference.word_vectors(self.encoder, ids)
-        with portable():
-            layers, _ = inference.run_sentences(self.encoder, vectors, n_words + 2)
+        layers, _ = portably(inference.run_sentences, self.encoder, vectors, n_words + 2)
         layers = tf.stop_gradient(inference.without_marks(layers, n_words + 2))
         elmo = self.gamma * tf.einsum("k,bkwd->bwd", tf.nn.softmax(self.layer_weights), layers)
         divisor = tf.cast(tf.maximum(n_words, 1), elmo.dtype)[:, None]

@@ -7,7 +7,7 @@ import dataclasses
 from contextlib import suppress
 from pathlib import Path
 
-from bilm.errors import ArgumentError, BilmError, require_paths
+from bilm.errors import ArgumentError, BilmError, require_kind
 from bilm.io import PathLike
 from bilm.run_directory.files import is_run
 from bilm.weights.distribution import ModelFile, StoredModel, find_distribution, find_weights
@@ -36,7 +36,8 @@ class ModelArguments:
     checkpoint: PathLike | int | None = None
 
     def __post_init__(self) -> None:
-        require_paths(**{name: value for name, value in vars(self).items() if name != "checkpoint"})
+        for name in ("model", "save_dir", "options_file", "weight_file"):
+            require_kind(name, getattr(self, name), PathLike | None)
 
     @property
     def inputs(self) -> list[PathLike | None]:

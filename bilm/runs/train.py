@@ -218,7 +218,7 @@ def restart(
         hint = "`remap_vocab` carries the model over to another"
         raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
     if source.step is None:
-        check_arrays(source.weight_file.shapes, source.names, source.source)
+        check_arrays(source.dumped.shapes, source.names, source.source)
     if (frozen := request.freeze) and new.share_embedding_softmax:
         raise OptionsError(
             f"`freeze` {frozen}: the softmax of this model is its word embedding "

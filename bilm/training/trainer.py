@@ -195,7 +195,7 @@ class Trainer:
             losses.append(of_window)
             gradients = [*map(update.total, zip(gradients, own, strict=True))] if gradients else own
         if len(inputs) > 1:
-            gradients = [update.scaled(gradient, 1.0 / len(inputs)) for gradient in gradients]
+            gradients = [tf.math.scalar_mul(1.0 / len(inputs), gradient) for gradient in gradients]
         variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
         loss_scale = None if self.loss_scale is None else scale
         norm, rows = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)

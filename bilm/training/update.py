@@ -76,10 +76,10 @@ def update(
     n_replicas = replica.strategy.num_replicas_in_sync
     if n_replicas > 1:
         gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients))
-        gradients = [scaled(gradient, 1.0 / n_replicas) for gradient in gradients]
+        gradients = [tf.math.scalar_mul(1.0 / n_replicas, gradient) for gradient in gradients]
     gradients = [deduplicate(gradient) for gradient in gradients]
     if loss_scale is not None:
-        gradients = [scaled(gradient, 1.0 / loss_scale) for gradient in gradients]
+        gradients = [tf.math.scalar_mul(1.0 / loss_scale, gradient) for gradient in gradients]
     norm = tf.linalg.global_norm(gradients)
     if loss_scale is None:
         clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
@@ -103,11 +103,6 @@ def update(
 
     replica.merge_call(apply, args=(clipped, learning_rate))
     return norm, [getattr(gradient, "indices", None) for gradient in clipped]
-
-
-def scaled(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
-    """Multiply a dense or sparse gradient by a factor."""
-    return _changed(gradient, lambda values: values * factor)
 
 
 def _changed(gradient: Gradient, change: Callable[[tf.Tensor], tf.Tensor]) -> Gradient:

@@ -143,15 +143,10 @@ class Workers:
         """Return the chief's array, which has the same shape on all workers."""
         if self.worker.n_workers == 1:
             return array
-
-        def of_replica() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            is_first = tf.get_static_value(context.replica_id_in_sync_group) == 0
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, value if is_first else tf.zeros_like(value))
-
-        value = tf.constant(array)
-        of_all = tf.function(lambda: self.strategy.run(of_replica), autograph=False)()
-        return self.strategy.experimental_local_results(of_all)[0].numpy()
+        own = self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(array * (context.replica_id_in_sync_group == 0))
+        )
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, own, axis=None).numpy()
 
     def gather_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """Gather the LSTM states of all workers' parts."""

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from bilm.errors import CheckpointError
 from bilm.io import atomic, messages, outputs
-from bilm.weights.arrays import Arrays, Shapes, as_weights, check_shapes
-from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName, hdf5_name
+from bilm.weights.arrays import Arrays, as_weights, check_shapes
+from bilm.weights.names import ADAGRAD, GLOBAL_STEP, TRAIN_PERPLEXITY, WeightName
 
 _MOST_STEPS = 1 << 62
 
@@ -103,12 +103,6 @@ class CheckpointFile:
         expected = {name.tf1 + suffix: name.shape for name in names}
         stored = self._of_model(suffix)
         check_shapes({name: tuple(tensor.shape) for name, tensor in stored.items()}, expected, self.prefix)
-
-    @property
-    def shapes(self) -> Shapes:
-        """Shape of every array of weights, by its name in a dump."""
-        tensors = self._of_model("").items()
-        return {hdf5_name(name.removeprefix(_VARIABLES)): tuple(tensor.shape) for name, tensor in tensors}
 
     def read(self, names: Iterable[WeightName], suffix: str = "") -> Arrays:
         """Read the variables of a model, by bilm's names; see `check` for the arguments.

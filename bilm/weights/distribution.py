@@ -176,7 +176,7 @@ class StoredModel:
     @cached_property
     def n_predicted(self) -> int | None:
         """Number of words that the softmax predicts; None without a softmax."""
-        return (self.weight_file.shapes.get("softmax/b") or (None,))[0]
+        return (self.dumped.shapes.get("softmax/b") or (None,))[0]
 
     @property
     def step(self) -> int | None:
@@ -206,7 +206,7 @@ class StoredModel:
             problem = "has no softmax, without which it gives vectors and no probabilities"
             remedy = "give the run that it was dumped from, or dump it with `with_softmax`"
             raise WeightsError(f"{self.source}: {problem}; {remedy}")
-        is_tied = "softmax/W" not in self.weight_file.shapes
+        is_tied = "softmax/W" not in self.dumped.shapes
         return dataclasses.replace(self.options, n_tokens_vocab=n_words, share_embedding_softmax=is_tied)
 
     @cached_property
@@ -281,7 +281,7 @@ class StoredModel:
         Raises:
             VocabularyError: the vocabularies differ.
         """
-        require_size(vocabulary, (self.weight_file.shapes.get("embedding") or (None,))[0], self.source)
+        require_size(vocabulary, (self.dumped.shapes.get("embedding") or (None,))[0], self.source)
 
 
 def require_size(vocabulary: Vocabulary, n_words: int | None, source: str) -> None:
