@@ -383,6 +383,10 @@ class RunModel(distribution.StoredModel):
         """Training steps of the checkpoint."""
         return self.weight_file.step()
 
+    def predicting_options(self) -> Options:
+        """Return the options of the run."""
+        return self.options
+
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Check that a vocabulary is the one of the run.
 

@@ -669,7 +669,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is not an encoding that Python knows"),
         (["--encoding", "idna"], "--encoding: 'idna' is not an encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
-        (["--form", "NFX"], "'NFX' is not one of NFC, NFD, NFKC, none"),
+        (["--form", "NFX"], "is 'NFX', not one of NFC, NFD, NFKC"),
         (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),
     ],
 )
