@@ -197,9 +197,9 @@ def test_surest_gap_is_filled_first(predictor):
 
 def test_patterns_choose_words_that_match(predictor):
     words = [word for word in predictor.vocabulary.words if word not in ("<S>", "</S>", "<UNK>")]
-    sentence = ["t?e", "*e", "*", "?", "t*e?z", "??", "the", "t.e", "?*"]
+    sentence = ["t?e", "*e", "*", "?", "t*e?z", "??", "the", "t.e", "?*", "[t]h*"]
     (places,) = predictor.predict([sentence], len(words), patterns=True)
-    expressions = {0: "t.e", 1: ".*e", 4: "t.*e.z", 5: "..", 8: "..*"}
+    expressions = {0: "t.e", 1: ".*e", 4: "t.*e.z", 5: "..", 8: "..*", 9: r"\[t\]h.*"}
     assert [place.position for place in places] == [*expressions]
     for place in places:
         matching = {word for word in words if re.fullmatch(expressions[place.position], word)}
