@@ -33,7 +33,7 @@ class FrozenElmo(Shim):
         cache_mb: megabytes of vectors that a training keeps; what does not fit is computed at each step.
     """
 
-    def __init__(self, path: str, store: bool, cache_mb: float) -> None:
+    def __init__(self, path: str | None, store: bool, cache_mb: float) -> None:
         super().__init__(None)
         self.path, self.store = path, store
         self.free_bytes, self.is_training = cache_mb * 1e6, False
@@ -42,10 +42,12 @@ class FrozenElmo(Shim):
     @cached_property
     def embedder(self) -> ElmoEmbedder:
         """The embedder."""
-        return ElmoEmbedder.from_model(self.path)
+        return ElmoEmbedder.from_model(cast(str, self.path))
 
     def vectors(self, docs: Sequence[Doc]) -> np.ndarray:
-        """Embed the words of all documents: float32 (words, dim), everything that the biLM knows of a word.
+        """Embed the words of all documents: float32 (tokens, dim), everything that the biLM knows of a word.
+
+        White space has zeros, and is no word of a sentence.
 
         Sentences are those that an earlier component has found; otherwise a document is one sentence.
         """
@@ -132,7 +134,7 @@ def make_elmo(
             model from its path.
         cache_mb: megabytes for vectors that a training computes once.
     """
-    shims = [FrozenElmo(cast(str, model), store, cache_mb)]
+    shims = [FrozenElmo(model, store, cache_mb)]
     elmo = Model("elmo", _forward, init=_initialize, dims={"nO": None}, shims=shims)
     both = elmo if beside is None else concatenate(elmo, beside)
     return chain(both, with_array(Maxout(width, nP=3, dropout=0.0, normalize=True)))

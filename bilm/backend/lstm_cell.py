@@ -66,7 +66,7 @@ def update_cell(
 
     Returns:
         The cell after the step, the output before the projection, and the activated gates i, j, f and o, each
-        of the cell's shape, from which and the cell the backward pass recomputes everything else at little
+        of the cell's shape. From these and the cell, the backward pass recomputes everything else at little
         cost.
     """
     ops = keras.ops

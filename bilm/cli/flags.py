@@ -65,16 +65,22 @@ def key_and_value(text: str) -> tuple[str, Any]:
         return key, value
 
 
+_FORMS = [*UnicodeForm.values(), "none"]
+
+
 def _unicode_form(text: str) -> UnicodeForm | None:
-    """Parse the name of a normal form, or "none", in any case.
+    """Parse the name of a normal form.
 
     Raises:
         OptionsError: there is no such form.
     """
-    return None if text.lower() == "none" else UnicodeForm(text.upper())
+    form = text.upper()
+    if form not in map(str.upper, _FORMS):
+        raise OptionsError(f"{text!r:.80} is not one of {', '.join(_FORMS)}")
+    return None if form == "NONE" else UnicodeForm(form)
 
 
-UNICODE_FORM = Parsed("|".join([*UnicodeForm.values(), "none"]), _unicode_form)
+UNICODE_FORM = Parsed("|".join(_FORMS), _unicode_form)
 
 
 class Integer(click.IntRange):

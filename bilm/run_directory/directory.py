@@ -188,7 +188,7 @@ class RunDirectory:
                 raise CheckpointError(f"{named}: no such checkpoint; there are {there}")
             if name != "best":
                 return self._checked(named, weights)
-            best = state.best_step(self._newest_whole(()))
+            best = state.best_step(self._newest_whole(None))
             if best is None:
                 raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
             return self._checked(self.index.prefix(best), weights)
@@ -334,6 +334,7 @@ class RunModel(distribution.StoredModel):
         Raises:
             BilmError: as `RunDirectory.weights`.
         """
+        self._index_state = self.run.index.state()
         return self.run.choose(self.which)
 
     @classmethod
@@ -432,7 +433,10 @@ class RunModel(distribution.StoredModel):
                 has the name of a record.
             OptionsError: the checkpoint is not the newest.
         """
-        newest = self.run.choose("latest") if self.run.index.exists() else self.weight_file
+        newest = self.weight_file
+        is_unchanged = self.which == "latest" and self.run.index.state() == self._index_state
+        if self.run.index.exists() and not is_unchanged:
+            newest = self.run.choose("latest")
         if self.source != newest.prefix:
             problem = f"is not the newest of {self.path}, whose later steps would be overwritten"
             raise OptionsError(f"`checkpoint` {self.which}: {self.source} {problem}; give `save_to`")

@@ -261,7 +261,7 @@ def read_run_options(path: Path) -> Options:
     elif not file.is_file():
         problem = run_files.own_output(path) or "no such directory"
         if is_run(path) and not is_begun(path):
-            problem = "a training begins here and reads its text, or was killed there"
+            problem = "a training there is still reading its text, or was killed meanwhile"
         elif path.exists():
             problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")

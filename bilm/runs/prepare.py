@@ -61,8 +61,8 @@ def run(
             be written, or the checkpoint cannot be resumed.
         DataError: the text cannot be read, is too small, or differs from the text of the resumed call.
         ProcessError: TensorFlow is in its version 1 mode.
-        OptionsError: there are too few GPUs; or settings that affect the numbers differ from the resumed
-            call (the message lists them).
+        OptionsError: the checkpoint is not the newest; there are too few GPUs; or settings that affect the
+            numbers differ from the resumed call (the message lists them).
         VocabularyError: the vocabulary differs from that of the resumed run.
         WeightsError: the weights of the source do not fit the model.
         LostWorkerError: another worker is gone.
@@ -81,15 +81,15 @@ def run(
         held.callback(_RUNNING.release)
         if writes:
             lock = held.enter_context(files.writing(request.path))
+        if request.in_place and isinstance(source, directory.RunModel):
+            source.require_in_place()
         interrupted = begun = None
         if request.settings.resume:
             interrupted = directory.RunModel.interrupted(request.path, request.kind, request.in_place)
         if interrupted is not None:
             interrupted.check_vocabulary(vocabulary)
             begun = interrupted.run_state.plan
-        elif request.in_place and isinstance(source, directory.RunModel):
-            source.require_in_place()
-        elif writes:
+        elif writes and not request.in_place:
             files.require_replaceable(request.path, request.overwrite, inputs)
         _use_threads(request.settings.threads, begun, reporter)
         if "unicode_form" not in request.settings.values:

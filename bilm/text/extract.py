@@ -41,7 +41,7 @@ _BYTE_ORDER_MARKS = {  # the first that fits
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Encodings that are read as one with more characters, as browsers do: files often have these.
+# Encodings that are read as one with more characters, which files often have.
 _READ_AS = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",

@@ -106,7 +106,7 @@ class _Blocks:
         self._n_sentences = 0  # open elements
         self._is_weak = False  # whether the open word is a weak hyphen
         self._abbreviation = ""  # that a choice leaves out
-        self._begun: dict[str, int] = {}  # size of the text before the last <expan> and <g>
+        self._begun: dict[str, int] = {}  # size of the text before the last element of each name
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element; names are without prefixes."""
@@ -121,7 +121,7 @@ class _Blocks:
             self._skipped, self._depth = name, 1
         elif name in self._rules.lines:
             if attributes.get("break") == "no":  # the word goes on, without its hyphen
-                while self._text and not self._text[-1].strip(f"{HYPHENS} \t\r\n"):
+                while self._text and not self._text[-1].strip().strip(HYPHENS):
                     self._text.pop()
                 self._text[-1:] = [re.sub(f"[{HYPHENS}]$", "", text.rstrip()) for text in self._text[-1:]]
             else:
@@ -165,11 +165,13 @@ class _Blocks:
             return
         if name == "app" and self._has_reading:
             self._has_reading.pop()
-        if name == "g" and self._begun[name] == self._size:  # a sign that is described elsewhere
+        is_empty = self._begun.get(name) == self._size
+        if name == "g" and is_empty and self._rules.blocks is not None:  # a sign that is described elsewhere
             self.left_out[name] += 1
-        elif name == "expan" and self._begun[name] == self._size:
-            self.text(self._abbreviation)
         elif name == "choice":
+            if is_empty and self._abbreviation:  # which has no expansion
+                self.text(self._abbreviation)
+                self.left_out["abbr"] -= 1
             self._abbreviation = ""
         if name in _READINGS and self._choices:
             self._choices.pop()

@@ -92,7 +92,7 @@ def test_training_that_begins_is_told(command, tmp_path):
     with files.writing(tmp_path / "run"):
         message = refuse(*command, tmp_path / "run")
     assert message.endswith(
-        "run: not a run directory: a training begins here and reads its text, or was killed there"
+        "run: not a run directory: a training there is still reading its text, or was killed meanwhile"
     )
 
 

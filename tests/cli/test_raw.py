@@ -265,18 +265,8 @@ def test_raw_text_is_embedded_to_parquet(trained, texts, tmp_path):
     table = parquet.read_table(tmp_path / "out").to_pydict()
     assert table["sentence"] == SENTENCES * 2 and table["line"] == [0, 1, 2, 3] * 2
     (tmp_path / "words").write_text("river\u200f\n")
-    run(
-        "embed",
-        "--raw",
-        raw,
-        tmp_path / "some",
-        "--format",
-        "parquet",
-        "--model",
-        trained,
-        "--words",
-        tmp_path / "words",
-    )
+    asked = ("embed", "--raw", raw, tmp_path / "some", "--format", "parquet", "--model", trained)
+    assert "no vectors" not in run(*asked, "--words", tmp_path / "words")
     assert parquet.read_table(tmp_path / "some").to_pydict()["word"] == ["river"] * 2
 
 

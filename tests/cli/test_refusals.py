@@ -107,12 +107,16 @@ def test_pipe_in_a_run_is_refused(run_copy, smallest_file, name, kind):
         assert message == f"{file}: is a device, a pipe or a socket, expected a file"
 
 
-def test_restart_refuses_links_in_run(run_copy, tmp_path):
+@pytest.mark.parametrize("again", [(), pytest.param(("--resume",), marks=pytest.mark.slow)])
+def test_restart_refuses_links_in_run(again, run_copy, tmp_path):
     """Of a download, say, whose files would change."""
+    command = ("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 2)
+    if again:
+        run(*command)
     file = run_copy / "metrics.jsonl"
     file.rename(tmp_path / "kept")
     file.symlink_to(tmp_path / "kept")
-    message = refuse("restart", "--train-prefix", TRAIN, "--save-dir", run_copy, "--max-steps", 1)
+    message = refuse(*command, *again)
     assert message == f"{file}: is a link, whose target would change; copy the target here"
 
 

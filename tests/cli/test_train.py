@@ -142,7 +142,6 @@ def test_flags_replace_rivals_in_config(file, flags, kept, tmp_path, monkeypatch
     assert refuse("train", "--config", config, "--save-dir", tmp_path / "run", *flags.split()) == str(kept)
 
 
-@pytest.mark.slow
 def test_each_number_of_threads_is_timed(monkeypatch):
     monkeypatch.setattr("bilm.io.background.n_cores", lambda: 8)
     monkeypatch.setattr(training, "ProcessPoolExecutor", lambda n, _: ThreadPoolExecutor(n))
@@ -153,6 +152,7 @@ def test_each_number_of_threads_is_timed(monkeypatch):
     assert said == f"threads of an operation: {times}; fastest: --threads 8"
 
 
+@pytest.mark.slow
 def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
     """In processes of their own, with the options of the call instead of those of its configuration.
 

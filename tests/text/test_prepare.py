@@ -256,16 +256,17 @@ SAMPLES = {
     ),
     "Words that go on in TEI": Sample(
         "<TEI><text>con<lb break='no'/>sti<hi>tu-</hi>\n<fw>7</fw> <lb break='no'/>tio no-<lb/>va mem<choice>"
-        "\n<sic>o</sic>\n<corr>oo</corr>\n</choice>ria sug<pc>-</pc>\n<lb break='no'/>gestio</text></TEI>",
-        ["constitutio no - va memooria suggestio"],
+        "\n<sic>o</sic>\n<corr>oo</corr>\n</choice>ria sug<pc>-</pc>\n<lb break='no'/>gestio "
+        "tu-<hi>\u00a0</hi><lb break='no'/>tio</text></TEI>",
+        ["constitutio no - va memooria suggestio tutio"],
         page=["fw 1", "divided at the ends of lines: 1"],
     ),
     "Abbreviations and signs of TEI": Sample(
         "<TEI><text>A <choice><abbr>Tit.</abbr><expan/></choice> b "
         "<choice><abbr>d</abbr><expan>der</expan></choice>"
-        " <expan/> <g ref='#a'/><g>x</g></text></TEI>",
-        ["A Tit . b der x"],
-        page=["abbr 2", "g 1"],
+        " <expan/> <g ref='#a'/><g>x</g> <choice><expan/><abbr>Dr</abbr></choice></text></TEI>",
+        ["A Tit . b der x Dr"],
+        page=["abbr 1", "g 1"],
     ),
     "Latin-1 and UTF-8": Sample(
         {"t": "Où est-il?".encode("latin-1"), "u": "Là."},
@@ -367,7 +368,7 @@ SAMPLES = {
     ),
     "hOCR": Sample("<html><p><span class='ocrx_word'>A</span><span class='ocrx_word'>b", ["A b"]),
     "HTML with open elements and marks": Sample(
-        "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next<nav><ruby>x</ruby>y</nav>",
+        "<html><p><ruby>漢<rt>かん</ruby>は a <![ foo]> b.<p>Next</g><nav><ruby>x</ruby>y</nav>",
         ["漢 は a b .", "Next"],
         page=["rt 1"],
     ),
@@ -669,7 +670,7 @@ def test_texts_are_refused_by_file_and_line(message, tmp_path):
         (["--encoding", "utf-nine"], "--encoding: 'utf-nine' is not an encoding that Python knows"),
         (["--encoding", "idna"], "--encoding: 'idna' is not an encoding that Python knows"),
         (["--heldout", "much"], "'much' is not a share, such as 2% or 0.02"),
-        (["--form", "NFX"], "is 'NFX', not one of NFC, NFD, NFKC"),
+        (["--form", "NFX"], "'NFX' is not one of NFC, NFD, NFKC, none"),
         (["--heldout", "200%"], "--heldout: must be below 1, got 2.0"),
     ],
 )

@@ -196,7 +196,8 @@ def embed(
     embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file, cuda_device=cuda_devices or None, **settings)
     read = ModelText(stored, raw, embedder.vocabulary)
     if raw and words is not None:
-        write = partial(write, words=[*dict.fromkeys(map(read.word, words))])
+        words = [*dict.fromkeys(map(read.word, words))]
+        write = partial(write, words=words)
     named = [(name, read.opened(text)) for name, text in zip(texts, given, strict=True)]
     sentences_of: Callable[[Iterable[str]], Iterable[str]] = read
     n_tokens = None
