@@ -62,8 +62,9 @@ class FrozenElmo(Shim):
                     self.free_bytes -= vectors.nbytes
         by_sentence = (self.cache.get(words, found.get(words)) for words in sentences)
         is_word = np.array([not token.is_space for doc in docs for token in doc], bool)
-        result = np.zeros((len(is_word), self.embedder.no_vectors(_FORM).shape[-1]), np.float32)
-        result[is_word] = np.concatenate([self.embedder.no_vectors(_FORM), *by_sentence])
+        nothing = self.embedder.no_vectors(_FORM)
+        result = np.zeros((len(is_word), nothing.shape[-1]), np.float32)
+        result[is_word] = np.concatenate([nothing, *by_sentence])
         return result
 
     def to_bytes(self) -> bytes:

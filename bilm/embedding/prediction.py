@@ -4,6 +4,7 @@ import fnmatch
 import functools
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -281,8 +282,8 @@ class WordPredictor(Scorer):
     def _matching(self, pattern: str) -> np.ndarray:
         """Return the ids of the words that match a pattern, ascending."""
         literal = UnicodeForm.NFC.of_text(pattern).replace("[", "[[]")  # which `fnmatch` takes for a set
-        matching = {*fnmatch.filter(self._composed, literal)}
-        ids = np.array([k for k, word in enumerate(self._composed) if word in matching], np.int32)
+        matches = re.compile(fnmatch.translate(literal)).match
+        ids = np.array([k for k, word in enumerate(self._composed) if matches(word)], np.int32)
         return ids[self._is_word[ids]]
 
     def _ids_of(self, candidates: Sequence[str]) -> np.ndarray:

@@ -48,6 +48,7 @@ def _rules(
     return _Rules(_names(left_out), of_blocks, *map(_names, (inline, lines, words, sentences)))
 
 
+_RUBY = "rp rt rtc"  # readings, beside the words that they belong to
 _INLINE = (
     "a abbr acronym b bdi bdo big c cite code data del dfn em emph font foreign hi i img ins kbd label lb "
     "mark milestone name nobr num pb persName placeName q rb ref ruby samp seg small span strike strong sub "
@@ -56,7 +57,7 @@ _INLINE = (
 _RULES = {
     "TEI": _rules(
         "teiHeader facsimile sourceDoc standOff front back note noteGrp fw gap desc figDesc del surplus wit "
-        "witDetail index mulu rp rt rtc",
+        f"witDetail index mulu {_RUBY}",
         "text body group floatingText div div0 div1 div2 div3 div4 div5 div6 div7 p ab head lg sp "
         "speaker stage list item table row cell epigraph opener closer salute signed dateline trailer "
         "argument byline label figure u s entry sense castList castItem docTitle titlePart",
@@ -70,10 +71,10 @@ _RULES = {
     ),
     "PAGE XML": _rules("Metadata ReadingOrder", "Page TextRegion", lines="TextLine"),
     "other XML": _rules(
-        "script style teiHeader cesHeader footnote fn rp rt rtc", None, _INLINE, "br lb", "w", "s"
+        f"script style teiHeader cesHeader footnote fn {_RUBY}", None, _INLINE, "br lb", "w", "s"
     ),
     "HTML": _rules(
-        "script style nav head template noscript svg math select button iframe textarea rp rt rtc",
+        f"script style nav head template noscript svg math select button iframe textarea {_RUBY}",
         None,
         f"{_INLINE} s",
         lines="br",
@@ -81,7 +82,6 @@ _RULES = {
     ),
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
-_OF_RUBY = _names("rp rt rtc")
 _OF_ELEMENTS = _names("app choice subst")  # of TEI; white space in them is between elements
 # In a TEI ``choice``, what the source has; the first reading of the editor is taken.
 _OF_SOURCE = _names("sic orig abbr am facs")
@@ -158,9 +158,8 @@ class _Blocks:
         """End an element."""
         if self._skipped:
             self._depth -= name == self._skipped
-            if self._depth == 0 or (
-                name == "ruby" and self._skipped in _OF_RUBY
-            ):  # HTML need not close these
+            # HTML need not close its <rt> and <rp>.
+            if self._depth == 0 or (name == "ruby" and self._skipped in _RUBY.split()):
                 self._skipped = ""
             return
         if name == "app" and self._has_reading:
