@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--steps-a", type=int, default=1500, help="at most (%(default)s)")
     parser.add_argument("--steps-b", type=int, default=300, help="at most (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=64, help="%(default)s")
-    parser.add_argument("--min-count", type=int, default=1, help="rarer words are <UNK> (%(default)s)")
+    parser.add_argument("--min-count", type=int, default=2, help="rarer words are <UNK> (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="%(default)s")
     args = parser.parse_args()
     for path in (args.text_a, args.text_b, args.heldout_b):

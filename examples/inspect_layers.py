@@ -78,7 +78,7 @@ def plot_mixes(shares: Mixes, path: Path) -> None:
             places + 0.8 * (layer / n_layers),
             [runs.mean() for runs in values],
             height=0.75 / n_layers,
-            xerr=[runs.std() for runs in values],
+            xerr=[runs.std(ddof=1) if len(runs) > 1 else 0.0 for runs in values],
             label=f"layer {layer}",
         )
     axes.set_yticks(places + 0.4 * (1 - 1 / n_layers), list(shares))

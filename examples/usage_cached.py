@@ -53,10 +53,10 @@ def main() -> None:
     is_question = np.array([words[-1:] == ["?"] for words in sentences], np.float32)
     print("layers", layers.shape, "words", lengths.sum())
 
-    inputs = keras.Input(layers.shape[1:])
+    inputs = keras.Input((layers.shape[1], None, layers.shape[3]))
     mix = ScalarMix(l2_coef=0.001, name="mix")
-    mean = keras.layers.GlobalAveragePooling1D()(mix(inputs))  # zero padding only scales the mean
-    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(mean))
+    total = keras.ops.sum(mix(inputs), axis=1)  # padding is zero
+    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(total))
     model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
     losses = model.fit(layers, is_question, epochs=20, verbose=0).history["loss"]
     print(f"loss {losses[0]:.3f}, after 20 epochs {losses[-1]:.3f}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bilm import Batcher, BidirectionalLanguageModel, weight_layers
 from bilm.errors import BilmError
+from bilm.options.parameters import normaliser
 
 TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 QUESTIONS = [["who", "sold", "the", "violin", "?"], ["what", "?"]]
@@ -33,9 +34,13 @@ def main() -> None:
     bilm = BidirectionalLanguageModel(args.options_file, args.weight_file)
     # Characters need no vocabulary, hence None. The ids include sentence marks, and are padded with 0.
     batcher = Batcher(None, bilm.options.char_cnn.max_characters_per_token)
-    questions = bilm(batcher.batch_sentences(QUESTIONS))
-    contexts = bilm(batcher.batch_sentences(CONTEXTS))
-    print("characters of the questions", batcher.batch_sentences(QUESTIONS).shape)
+    in_form = normaliser(bilm.options.unicode_form)  # in which the model takes words
+    ids_of_questions, ids_of_contexts = (
+        batcher.batch_sentences([[*map(in_form, words)] for words in sentences])
+        for sentences in (QUESTIONS, CONTEXTS)
+    )
+    questions, contexts = bilm(ids_of_questions), bilm(ids_of_contexts)
+    print("characters of the questions", ids_of_questions.shape)
     print("layers of the questions", questions.lm_embeddings.shape)
 
     # One mix for both texts, for the input of a model. Training changes its two weights.

@@ -11,7 +11,6 @@ model and a text of this repository's tests, and collects the vocabulary from th
 import argparse
 import sys
 import tempfile
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from bilm import Batcher, BidirectionalLanguageModel, TokenBatcher, dump_token_embeddings, weight_layers
 from bilm.errors import BilmError
 from bilm.io.lines import read_lines
+from bilm.options.parameters import normaliser
 
 TOY = Path(__file__).resolve().parent.parent / "tests" / "golden" / "char"
 
@@ -37,9 +37,8 @@ def main() -> None:
     parser.add_argument("--text", default=TOY / "heldout.txt", help="one tokenised sentence per line")
     args = parser.parse_args()
     by_characters = BidirectionalLanguageModel(args.options_file, args.weight_file)
-    form = by_characters.options.unicode_form  # in which the model takes words
-    lines = [unicodedata.normalize(form, line) if form else line for line in read_lines(args.text)]
-    sentences = [line.split() for line in lines]
+    in_form = normaliser(by_characters.options.unicode_form)  # in which the model takes words
+    sentences = [in_form(line).split() for line in read_lines(args.text)]
 
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, vectors = Path(folder) / "vocab.txt", Path(folder) / "words.hdf5"

@@ -344,7 +344,7 @@ def plotly_figure(picture: Picture) -> dict[str, Any]:
         "hoverlabel": {"align": "left"},
         "legend": {"orientation": "h", "groupclick": "toggleitem", "yref": "container", "y": 0},
         "margin": {"t": 76, "b": 50, "l": 50, "r": 10},
-        "updatemenus": [menu],
+        "updatemenus": [menu] if len(picture.views) > 1 else [],
         "xaxis": quiet | {"title": {"text": _escaped(chosen.x_label)}, "anchor": f"y{[*axes.values()][-1]}"},
     }
     for i, (panel, is_log) in enumerate(panels.items()):
