@@ -83,9 +83,9 @@ _RULES = {
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
 _OF_ELEMENTS = _names("app choice subst")  # of TEI; white space in them is between elements
-# In a TEI ``choice``, what the source has; the first reading of the editor is taken.
+# In a TEI ``choice``, what the source has; the first of the other readings is taken, as of an ``app``.
 _OF_SOURCE = _names("sic orig abbr am facs")
-_READINGS = _names("choice corr reg expan unclear dipl norm")
+_READINGS = _names("app choice lem rdg corr reg expan unclear dipl norm")
 _LEFT_OUT_OF = {"choice": _OF_SOURCE, "chosen": _OF_SOURCE | _READINGS, "expan": _names("am")}
 
 
@@ -101,12 +101,8 @@ class _Blocks:
         self._text: list[str] = []
         self._size = 0
         self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
-        self._has_reading: list[bool] = []  # of each open apparatus
-        self._choices: list[str] = []  # open choices, "chosen" with a reading, and readings
+        self._choices: list[str] = []  # open choices and apparatus, "chosen" with a reading, and readings
         self._n_sentences = 0  # open elements
-        self._is_weak = False  # whether the open word is a weak hyphen
-        self._abbreviation = ""  # that a choice leaves out
-        self._begun: dict[str, int] = {}  # size of the text before the last element of each name
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element; names are without prefixes."""
@@ -127,24 +123,17 @@ class _Blocks:
             else:
                 self.text("\n")
         elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
-            self._is_weak = attributes.get("force") == "weak"  # such a hyphen belongs to the word
-            self.text(" " * (not self._is_weak))
+            self.text(" ")
         elif self._is_block(name):
             self.end_paragraph()
-        if name == "app":
-            self._has_reading.append(False)
         if name in _READINGS and not self._skipped:
-            if self._choices[-1:] == ["choice"]:
+            if self._choices[-1:] in (["app"], ["choice"]):
                 self._choices[-1] = "chosen"
             self._choices.append(name)
         self._n_sentences += name in self._rules.sentences
-        self._begun[name] = self._size
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:  # noqa: ARG002
         """Return the name under which an element is left out; None for one that is kept."""
-        if name in ("lem", "rdg") and self._has_reading:
-            had_one, self._has_reading[-1] = self._has_reading[-1], True
-            return name if had_one else None
         is_other = any(name in _LEFT_OUT_OF.get(around, ()) for around in self._choices[-1:])
         return name if is_other or name in self._rules.left_out else None
 
@@ -162,22 +151,11 @@ class _Blocks:
             if self._depth == 0 or (name == "ruby" and self._skipped in _RUBY.split()):
                 self._skipped = ""
             return
-        if name == "app" and self._has_reading:
-            self._has_reading.pop()
-        is_empty = self._begun.get(name) == self._size
-        if name == "g" and is_empty and self._rules.blocks is not None:  # a sign that is described elsewhere
-            self.left_out[name] += 1
-        elif name == "choice":
-            if is_empty and self._abbreviation:  # which has no expansion
-                self.text(self._abbreviation)
-                self.left_out["abbr"] -= 1
-            self._abbreviation = ""
         if name in _READINGS and self._choices:
             self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
         if name in self._rules.words:
-            self.text(" " * (not self._is_weak))
-            self._is_weak = False
+            self.text(" ")
         elif name not in self._rules.lines and self._is_block(name):
             self.end_paragraph()
 
@@ -192,8 +170,6 @@ class _Blocks:
             self._size += len(text)
             if self._size > _LONGEST_BLOCK:
                 self.end_paragraph()
-        elif self._skipped == "abbr":
-            self._abbreviation += text
 
     def end_paragraph(self) -> None:
         """End the paragraph, if it has text."""
