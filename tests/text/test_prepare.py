@@ -60,24 +60,20 @@ ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pi
 <TextBlock><TextLine><String CONTENT="Ende"/></TextLine></TextBlock></Page></Layout></alto>"""
 PAGE = """<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">
 <Metadata><Creator>Transkribus</Creator></Metadata><Page>
-<ReadingOrder><OrderedGroup><RegionRefIndexed index="11" regionRef="b"/>
-<OrderedGroupIndexed index="2"><RegionRefIndexed index="99" regionRef="a"/></OrderedGroupIndexed>
-</OrderedGroup></ReadingOrder>
+<ReadingOrder><OrderedGroup><RegionRefIndexed index="0" regionRef="a"/></OrderedGroup></ReadingOrder>
 <TextRegion type="header"><TextLine><TextEquiv><Unicode>- 7 -</Unicode></TextEquiv></TextLine></TextRegion>
-<TextRegion id="c"><TextEquiv index="x"><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
-<TextRegion id="b"><TextEquiv><Unicode>Nur
+<TextRegion><TextEquiv><Unicode>Nur
 hier.</Unicode></TextEquiv></TextRegion>
 <TextRegion id="a"><TextLine><Word><TextEquiv><Unicode>Der</Unicode></TextEquiv></Word>
-<TextEquiv index="1"><Unicode>Dcr</Unicode></TextEquiv>
-<TextEquiv index="0"><Unicode>Der Kai¬</Unicode></TextEquiv></TextLine>
-<TextLine><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv>
+<TextEquiv><PlainText>Der</PlainText><Unicode>Der Kai¬</Unicode></TextEquiv>
+<TextEquiv index="1"><Unicode>Dcr</Unicode></TextEquiv></TextLine>
+<TextLine><TextEquiv><Unicode/></TextEquiv><TextEquiv><Unicode>ser kam.</Unicode></TextEquiv>
 <TextEquiv><Unicode>scr</Unicode></TextEquiv></TextLine>
 <TextEquiv><Unicode>Der Kai¬
 ser kam.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
-PAGE_OF_REGIONS = """<PcGts><Page><ReadingOrder><OrderedGroup regionRef="a"><RegionRef regionRef="b"/>
-<RegionRef regionRef="a"/></OrderedGroup></ReadingOrder><TextRegion type="footer">
+PAGE_OF_REGIONS = """<PcGts><Page><TextRegion type="footer">
 <TextRegion type="page-number"/><TextLine><TextEquiv><Unicode>7</Unicode></TextEquiv></TextLine></TextRegion>
-<TextRegion id="b"><TextLine/><TextEquiv><Unicode>Ende.</Unicode></TextEquiv></TextRegion>
+<TextRegion><TextLine/><TextEquiv><Unicode>Zuerst.</Unicode></TextEquiv></TextRegion>
 <TextRegion id="a"><TextRegion><TextEquiv><Unicode>Der</Unicode></TextEquiv></TextRegion>
 <TextLine><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextLine></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
@@ -323,12 +319,12 @@ SAMPLES = {
     ),
     "PAGE XML": Sample(
         PAGE,
-        ["Der Kaiser kam .", "Nur hier .", "Ende ."],
+        ["Nur hier .", "Der Kaiser kam ."],
         flags="--dehyphenate",
         page=["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
     "PAGE XML of regions in regions and of empty lines": Sample(
-        {"t.xml": PAGE_OF_REGIONS}, ["Der", "Anfang .", "Ende ."], page=["footer 1"]
+        {"t.xml": PAGE_OF_REGIONS}, ["Zuerst .", "Der", "Anfang ."], page=["footer 1"]
     ),
     "PAGE XML with an empty line and entities": Sample(
         {
@@ -340,7 +336,7 @@ SAMPLES = {
     ),
     "PAGE XML longer than a block": Sample(
         {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
-        ["Der", "Anfang .", "Ende ."],
+        ["Zuerst .", "Der", "Anfang ."],
     ),
     "HTML": Sample(
         HTML,
