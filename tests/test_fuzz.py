@@ -83,7 +83,7 @@ def _read_corpus(place):
 
 
 VOCABULARY_READS = [
-    lambda place: check_vocabulary(place / "vocab.txt", [["the", "cat"], []], 20),
+    lambda place: check_vocabulary((place / "vocab.txt").read_bytes(), "vocab.txt"),
     lambda place: UnicodeCharsVocabulary(place / "vocab.txt", 20).encode_chars("the cat"),
     lambda place: load_vocabulary(place / "vocab.txt", 20),
 ]

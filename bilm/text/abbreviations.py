@@ -51,11 +51,6 @@ _TAIL = 40  # characters of a sentence, among which the last word is
 _LAST_WORD = re.compile(r"([\w\u0300-\u036f]+)\.[^\S\u2029]*$")
 
 
-def has_abbreviations(language: str) -> bool:
-    """Return whether there is a list of the abbreviations of a language."""
-    return language in _ABBREVIATIONS
-
-
 def join_at_abbreviations(sentences: Iterable[str], language: str) -> list[str]:
     """Join each sentence that ends with an abbreviation, or an initial, to the next one.
 

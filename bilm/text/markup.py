@@ -1,7 +1,7 @@
 """Paragraphs of markup: TEI, ALTO, PAGE and other XML, and HTML."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from html.entities import html5
 from html.parser import HTMLParser
@@ -83,9 +83,9 @@ _RULES = {
 }
 _IN_HEAD = _names("base link meta title style script noscript template")  # of HTML
 _OF_ELEMENTS = _names("app choice subst")  # of TEI; white space in them is between elements
-# In a TEI ``choice``, what the source has; the first reading of the editor is taken.
+# In a TEI ``choice``, what the source has; the first of the other readings is taken, as of an ``app``.
 _OF_SOURCE = _names("sic orig abbr am facs")
-_READINGS = _names("choice corr reg expan unclear dipl norm")
+_READINGS = _names("app choice lem rdg corr reg expan unclear dipl norm")
 _LEFT_OUT_OF = {"choice": _OF_SOURCE, "chosen": _OF_SOURCE | _READINGS, "expan": _names("am")}
 
 
@@ -101,12 +101,8 @@ class _Blocks:
         self._text: list[str] = []
         self._size = 0
         self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
-        self._has_reading: list[bool] = []  # of each open apparatus
-        self._choices: list[str] = []  # open choices, "chosen" with a reading, and readings
+        self._choices: list[str] = []  # open choices and apparatus, "chosen" with a reading, and readings
         self._n_sentences = 0  # open elements
-        self._is_weak = False  # whether the open word is a weak hyphen
-        self._abbreviation = ""  # that a choice leaves out
-        self._begun: dict[str, int] = {}  # size of the text before the last element of each name
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element; names are without prefixes."""
@@ -127,24 +123,17 @@ class _Blocks:
             else:
                 self.text("\n")
         elif name in self._rules.words or attributes.get("class") == "ocrx_word":  # of hOCR
-            self._is_weak = attributes.get("force") == "weak"  # such a hyphen belongs to the word
-            self.text(" " * (not self._is_weak))
+            self.text(" ")
         elif self._is_block(name):
             self.end_paragraph()
-        if name == "app":
-            self._has_reading.append(False)
         if name in _READINGS and not self._skipped:
-            if self._choices[-1:] == ["choice"]:
+            if self._choices[-1:] in (["app"], ["choice"]):
                 self._choices[-1] = "chosen"
             self._choices.append(name)
         self._n_sentences += name in self._rules.sentences
-        self._begun[name] = self._size
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:  # noqa: ARG002
         """Return the name under which an element is left out; None for one that is kept."""
-        if name in ("lem", "rdg") and self._has_reading:
-            had_one, self._has_reading[-1] = self._has_reading[-1], True
-            return name if had_one else None
         is_other = any(name in _LEFT_OUT_OF.get(around, ()) for around in self._choices[-1:])
         return name if is_other or name in self._rules.left_out else None
 
@@ -162,22 +151,11 @@ class _Blocks:
             if self._depth == 0 or (name == "ruby" and self._skipped in _RUBY.split()):
                 self._skipped = ""
             return
-        if name == "app" and self._has_reading:
-            self._has_reading.pop()
-        is_empty = self._begun.get(name) == self._size
-        if name == "g" and is_empty and self._rules.blocks is not None:  # a sign that is described elsewhere
-            self.left_out[name] += 1
-        elif name == "choice":
-            if is_empty and self._abbreviation:  # which has no expansion
-                self.text(self._abbreviation)
-                self.left_out["abbr"] -= 1
-            self._abbreviation = ""
         if name in _READINGS and self._choices:
             self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
         if name in self._rules.words:
-            self.text(" " * (not self._is_weak))
-            self._is_weak = False
+            self.text(" ")
         elif name not in self._rules.lines and self._is_block(name):
             self.end_paragraph()
 
@@ -192,8 +170,6 @@ class _Blocks:
             self._size += len(text)
             if self._size > _LONGEST_BLOCK:
                 self.end_paragraph()
-        elif self._skipped == "abbr":
-            self._abbreviation += text
 
     def end_paragraph(self) -> None:
         """End the paragraph, if it has text."""
@@ -229,69 +205,35 @@ class _AltoBlocks(_Blocks):
 
 
 class _PageBlocks(_Blocks):
-    """Paragraphs of PAGE XML, in their reading order.
-
-    Of each line, or of a region without lines, the reading with the least index is kept.
-    """
+    """Paragraphs of PAGE XML: the first reading of each line, or of a region whose lines have none."""
 
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         super().__init__(rules, left_out)
         self._open: list[str] = []
-        self._readings: list[dict[int, str]] = [defaultdict(str)]  # of each open line and region, by index
-        self._has_lines = False
-        self._indices: list[int] = []  # of the open elements, by attribute or place
-        self._order: dict[str | None, list[int]] = {}  # of regions in the reading order, by their names
-        self._places = [_LAST]  # of the page and the open regions
-        self._placed: list[tuple[list[int], str]] = []  # finished paragraphs of the page
+        self._is_first = False  # whether the last reading is such a one
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
         """Begin an element."""
         super().start(name, attributes)
         self._open.append(name)
-        index = attributes.get("index") or ""
-        n_before = len(self._readings[-1] if name == "TextEquiv" else self._order)
-        self._indices.append(int(index) if index.isdecimal() else n_before)
-        if "regionRef" in attributes:
-            self._order.setdefault(attributes["regionRef"], [*self._indices])
-        if name == "TextRegion":
-            self._places.append(self._order.get(attributes.get("id"), self._places[-1]))
-        if name in _OF_PAGE:
-            self._readings.append(defaultdict(str))
-            self._has_lines = self._has_lines and name == "TextLine"
+        if name == "TextEquiv":
+            is_empty = not any(map(str.strip, self._text))
+            is_first = {"TextLine": self._text[-1:] in (["\n"], []), "TextRegion": is_empty}
+            self._is_first = is_first.get(self._open[-2], False)
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:
         kind = attributes.get("type")
-        is_around = name == "TextRegion" and kind in _AROUND_TEXT
+        is_around = name == "TextRegion" and kind in _AROUND
         return kind if is_around else super()._left_out_as(name, attributes)
 
     def end(self, name: str) -> None:
         """End an element."""
-        self._indices.pop()
-        if (closed := self._open.pop()) in _OF_PAGE:
-            readings = self._readings.pop()
-            if readings and not (closed == "TextRegion" and self._has_lines):
-                self.text(readings[min(readings)])
-                self._has_lines = True
-        super().end(name)
-        if closed == "TextRegion":
-            self._places.pop()
+        super().end(self._open.pop())
 
     def characters(self, text: str) -> None:
-        """Add to a reading of a line or region."""
-        if self._open[-2:] == ["TextEquiv", "Unicode"] and self._open[-3] in _OF_PAGE:
-            self._readings[-1][self._indices[-2]] += text
-
-    def end_paragraph(self) -> None:
-        """End the paragraph, and keep it until the page ends."""
-        super().end_paragraph()
-        self._placed += [(self._places[-1], text) for text in super().taken()]
-
-    def taken(self) -> list[str]:
-        """Return the paragraphs of a finished page in their order, each once."""
-        if "Page" in self._open:
-            return []
-        placed, self._placed = sorted(self._placed, key=lambda placed: placed[0]), []
-        return [text for _, text in placed]
+        """Add to the first reading of a line or region."""
+        if self._is_first and self._open[-1] == "Unicode":
+            self.text(text)
 
 
 class _AmidText:
@@ -324,12 +266,8 @@ class _AmidText:
             self._is_after_text, self._last = True, ""
 
 
-_OF_PAGE = ("TextLine", "TextRegion")
-_LAST = [1]  # the place of regions outside the reading order; others are inside the document, which is 0
 # Types of regions that are left out, as notes and running heads (``fw``) of TEI are.
-_AROUND_TEXT = _names(
-    "header footer page-number catch-word signature-mark footnote footnote-continued endnote"
-)
+_AROUND = _names("header footer page-number catch-word signature-mark footnote footnote-continued endnote")
 _BLOCKS = {"ALTO": _AltoBlocks, "PAGE XML": _PageBlocks}
 
 

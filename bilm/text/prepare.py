@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import heapq
 import json
 import multiprocessing
 import random
@@ -56,21 +55,6 @@ class TextCounts:
 
 
 @dataclasses.dataclass
-class KindCounts:
-    """Counts of the files of a kind.
-
-    Attributes:
-        n_files: number of files.
-        n_bytes: their bytes.
-        first: name of the first.
-    """
-
-    n_files: int = 0
-    n_bytes: int = 0
-    first: str = ""
-
-
-@dataclasses.dataclass
 class Preparation:
     """Result of `prepare`.
 
@@ -79,7 +63,7 @@ class Preparation:
         settings: settings of the call.
         pipeline: the steps from text to sentences.
         texts: the texts as they were given.
-        kinds: counts of the files by their kind.
+        kinds: numbers of files by their kind.
         skipped: why files of folders are skipped, since they hold no text, by their names.
         left_out: elements of markup that were left out, by name.
         removed: invisible characters that were removed, by name.
@@ -101,7 +85,7 @@ class Preparation:
     settings: Settings
     pipeline: TextPipeline
     texts: list[str]
-    kinds: dict[str, KindCounts] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
     removed: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -182,11 +166,9 @@ def prepare(
             if callback is not None:
                 n_sentences = report.train.n_sentences + report.heldout.n_sentences
                 callback(reading.n_read, reading.n_bytes, n_sentences)
+        report.kinds = dict(Counter(source.kind.value for source in sources))
         for source in sources:
             left_out.update(source.left_out)
-            counts = report.kinds.setdefault(source.kind.value, KindCounts(first=source.name))
-            counts.n_files += 1
-            counts.n_bytes += source.n_bytes
         n_divided = 0 if chosen.dehyphenate else removed.pop(DIVIDED, 0)
         if n_divided > _MOST_DIVIDED * (report.train.n_tokens + report.heldout.n_tokens):
             problem = f"words divided at the ends of lines: {n_divided:,}"
@@ -321,8 +303,6 @@ class _Corpus:
         self._words: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # of train, of heldout
         self._n_lines: Counter[int] = Counter()  # of each shard
         self._seen: set[int] = set()  # hashes of sentences
-        self._random = random.Random(report.settings.seed)
-        self._examples: list[tuple[float, str]] = []  # with a random number, of which the largest are kept
         (directory / TRAIN_DIRECTORY).mkdir()
         (directory / HELDOUT).touch()
 
@@ -352,9 +332,6 @@ class _Corpus:
         counts.n_sentences += len(sentences)
         counts.n_tokens += sum(lengths)
         self._n_lines[shard] += len(sentences)
-        if not is_heldout:
-            drawn = ((self._random.random(), sentence) for sentence in sentences)
-            self._examples = heapq.nlargest(_N_EXAMPLES, chain(self._examples, drawn))
 
     def _is_new(self, sentence: str) -> bool:
         number = hash(sentence)
@@ -372,7 +349,6 @@ class _Corpus:
             if n_held := report.heldout.n_sentences:
                 problem += f": all that there are ({n_held:,}) are held out; `heldout` 0 holds out none"
             raise DataError("; ".join([problem, *report.warnings]))
-        report.examples = [sentence for _, sentence in self._examples]
         report.train.n_types, report.heldout.n_types = len(words), len(heldout)
         settings = report.settings
         counts = choose_words(words, report.train.n_sentences, settings.min_count, settings.max_size)
@@ -386,8 +362,9 @@ class _Corpus:
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "
                 "`keep_lines` takes each line as a sentence"
             )
-        parts = sorted((self._directory / TRAIN_DIRECTORY).iterdir())
-        report.warnings += doubts_about_lines(first_lines(parts))
+        lines = first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir()))
+        report.examples = lines[:: -(-len(lines) // _N_EXAMPLES)]
+        report.warnings += doubts_about_lines(lines)
         for word in counts.words:
             del heldout[word]
         report.unknown = heldout.most_common(_N_UNKNOWN)

@@ -9,12 +9,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, outputs, zip_archive
+from bilm.io import PathLike, zip_archive
 from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
@@ -137,7 +136,9 @@ def choose_words(
     if not corpus:
         raise DataError("the corpus is empty: there are no words to build a vocabulary from")
     n_before = len(corpus)
-    _merge_forms(corpus, form)
+    if form is not None:
+        for word in [word for word in corpus if not form.is_of(word)]:
+            corpus[form.of_text(word)] += corpus.pop(word)
     n_tokens, n_types = corpus.total(), len(corpus)
     literal = [corpus.pop(token, 0) for token in SPECIAL_TOKENS]
     corpus.pop(SKIPPED_LINE, None)  # skipped when the file is read
@@ -154,13 +155,6 @@ def choose_words(
         coverage=covered / n_tokens,
         n_merged=n_before - n_types,
     )
-
-
-def _merge_forms(counts: Counter[str], form: UnicodeForm | None) -> None:
-    """Count words as what they are in a normal form."""
-    if form is not None:
-        for word in [word for word in counts if not form.is_of(word)]:
-            counts[form.of_text(word)] += counts.pop(word)
 
 
 def form_of_words(words: Iterable[str]) -> UnicodeForm | None:
@@ -184,27 +178,18 @@ class Finding:
     message: str
 
 
-def check_vocabulary(
-    path: PathLike, sentences: Iterable[Sequence[str]] | None = None, max_word_length: int = 50
-) -> list[Finding]:
-    """Check a vocabulary file, and its fit to a corpus.
+def check_vocabulary(data: bytes, name: str) -> list[Finding]:
+    """Check a vocabulary file.
 
     Args:
-        path: the file.
-        sentences: words of each sentence of the training corpus; None to check the file only.
-        max_word_length: characters of a row, including the two word marks.
-
-    Returns:
-        All findings about the file, then about the corpus.
+        data: content of the file, as for `vocabulary_words`.
+        name: name of the file in errors.
 
     Raises:
-        VocabularyError: the file is missing, not readable, empty or not UTF-8.
-        DataError: from reading the sentences.
+        VocabularyError: the file is damaged, empty or not UTF-8.
     """
-    data = outputs.read_file(path, VocabularyError, or_pipe=True)
-    lines = _vocabulary_lines(data, str(path))
-    findings = [*_check_marks(lines), *_check_rows(lines), *_check_words(lines, max_word_length)]
-    return findings if sentences is None else [*findings, *_check_corpus(lines, sentences)]
+    lines = _vocabulary_lines(data, name)
+    return [*_check_marks(lines), *_check_rows(lines), *_check_words(lines)]
 
 
 def _check_marks(lines: Sequence[str]) -> Iterator[Finding]:
@@ -235,63 +220,26 @@ def _check_rows(lines: Sequence[str]) -> Iterator[Finding]:
             "blank line or repeated word; each line keeps its id, and a repeated word has that of its last "
             "line, as in bilm-tf. Remove such lines for a new model; a trained one needs them"
         )
-        yield _of_lines("warning", message, lines, numbers)
+        yield _of_lines(message, lines, numbers)
 
 
-def _check_words(lines: Sequence[str], max_word_length: int) -> Iterator[Finding]:
-    """Find whitespace, invisible characters, words in two normal forms, and words longer than a row."""
-    n_bytes = max_word_length - 2
-    words = [line.strip() for line in lines]
-    around = [bool(word) and word != line for word, line in zip(words, lines, strict=True)]
-    inside = [len(word.split()) > 1 for word in words]
-    invisible = [*map(bool, map(invisible_in, words))]
-    long = [len(word.encode()) > n_bytes and word not in SPECIAL_TOKENS for word in words]
-    for are_so, severity, text in (
-        (around, "warning", "whitespace before or after the word, which is ignored"),
-        (inside, "warning", "whitespace inside the word, which no token of a corpus has"),
-        (invisible, "warning", "control, invisible or replacement characters, usually of damaged text"),
-        (long, "info", f"more than {n_bytes} bytes; the rest of the word is not read"),
+def _check_words(lines: Sequence[str]) -> Iterator[Finding]:
+    """Find whitespace, invisible characters and words in two normal forms."""
+    words = [*map(str.strip, lines)]
+    for is_odd, text in (
+        (lambda word: len(word.split()) > 1, "whitespace inside the word, which no token of a corpus has"),
+        (invisible_in, "control, invisible or replacement characters, usually of damaged text"),
     ):
-        if any(are_so):
-            yield _of_lines(severity, text, lines, [k for k, is_so in enumerate(are_so, start=1) if is_so])
+        if numbers := [k for k, word in enumerate(words, start=1) if is_odd(word)]:
+            yield _of_lines(text, lines, numbers)
     if forms := describe_forms(words):
         yield Finding("warning", None, forms)
 
 
-def _of_lines(severity: str, text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
-    """Return a finding that counts lines and shows the first three."""
+def _of_lines(text: str, lines: Sequence[str], numbers: Sequence[int]) -> Finding:
+    """Return a warning that counts lines and shows the first three."""
     first = ", ".join(f"line {number} {lines[number - 1]!r:.80}" for number in numbers[:3])
-    return Finding(severity, numbers[0], f"{text} ({len(numbers)} in all: {first})")
-
-
-def _check_corpus(lines: Sequence[str], sentences: Iterable[Sequence[str]]) -> Iterator[Finding]:
-    """Compare a vocabulary with a corpus: unknown words, sentence marks, unseen words, order."""
-    counts = Counter(chain.from_iterable(sentences))
-    _merge_forms(counts, form_of_words(lines))  # as a new model reads them
-    n_words = counts.total()
-    if not n_words:
-        yield Finding("warning", None, "the corpus is empty")
-        return
-    place = {line.strip(): number for number, line in enumerate(lines, start=1)}
-    unknown = Counter({word: number for word, number in counts.items() if word not in place})
-    n_oov = unknown.total()
-    message = f"{n_oov:,} of {n_words:,} words of the corpus are out of vocabulary ({n_oov / n_words:.2%})"
-    yield Finding("info", None, message)
-    if unknown:
-        commonest = ", ".join(f"{word!r:.80} {number:,}" for word, number in unknown.most_common(10))
-        yield Finding("info", None, f"the commonest words out of vocabulary: {commonest}")
-    if unknown and UNK not in place:
-        message = f"{next(iter(unknown))!r:.80} of the corpus is not in the vocabulary, which has no {UNK}"
-        yield Finding("error", None, message)
-    if n_marks := counts[BOS] + counts[EOS]:
-        yield Finding("warning", None, describe_marks(n_marks))
-    ordered = [(word, number) for word, number in place.items() if word and word not in SPECIAL_TOKENS]
-    unseen = [number for word, number in ordered if word not in counts]
-    if unseen:
-        message = f"words never seen in the corpus, {len(unseen) / len(ordered):.1%} of the vocabulary"
-        yield _of_lines("info", message, lines, unseen)
-    if disorder := describe_disorder(np.array([counts[word] for word, _ in ordered], np.int64)):
-        yield Finding("warning", None, disorder)
+    return Finding("warning", numbers[0], f"{text} ({len(numbers)} in all: {first})")
 
 
 MOST_UNKNOWN = 0.25

@@ -223,7 +223,7 @@ def test_commands_read_standard_input(trained, tmp_path, smallest_file):
     assert_same_arrays(newest_arrays(tmp_path / "run"), newest_arrays(trained))
     piped("vocab", "build", "--train-prefix", "-", "--outfile", tmp_path / "vocab.txt")
     assert f"{N_TOKENS:,} tokens" in piped("test", "--test-prefix", "-", "--save-dir", trained)
-    assert "words of the corpus are out of" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
+    assert "corpus: 1 file" in piped("vocab", "check", VOCAB, "--train-prefix", "-")
 
 
 # --- kinds of models ------------------------------------------------------------------------------

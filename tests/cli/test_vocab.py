@@ -30,9 +30,8 @@ def test_build_and_check(text, tmp_path):
     assert "50.00%" in run(*build, "--max-size", 5, "--overwrite")
     assert outfile.read_text().split()[3:] == ["the", "cat"]
     assert run("vocab", "check", outfile) == f"{outfile}: no problems found\n"
-    output = run("vocab", "check", outfile, "--train-prefix", text, "--max-characters", 4)
-    assert "6 of 12 words of the corpus are out of vocabulary (50.00%)" in output
-    assert "more than 2 bytes" in output
+    output = run("vocab", "check", outfile, "--train-prefix", text)
+    assert "OOV 50.00%" in output and "warning: " in output and "50% of the words are not in" in output
 
 
 @pytest.mark.parametrize("is_other_build", [True, False], ids=["another build", "another program"])
@@ -93,7 +92,17 @@ def test_check_reads_a_text_in_the_form_of_the_vocabulary(tmp_path):
     text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
     text.write_text("e\u0301te\u0301 a", "utf-8")
     path.write_text("<S>\n</S>\n<UNK>\n\xe9t\xe9\na\n", "utf-8")
-    assert "0 of 2 words of the corpus are out of vocabulary" in run("vocab", "check", path, "--text", text)
+    assert "OOV 0.00%" in run("vocab", "check", path, "--text", text)
+
+
+def test_check_refuses_unknown_words_without_unk(tmp_path):
+    text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
+    path.write_text("<S>\n</S>\na\n")
+    text.write_text("a")
+    assert "OOV 0.00%" in run("vocab", "check", path, "--text", text)
+    text.write_text("a b")
+    message = refuse("vocab", "check", path, "--text", text)
+    assert message.startswith("'b' is not in the vocabulary, which has no <UNK>")
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
 from bilm.io.shards import name_files
 from bilm.options.parameters import parameters
-from bilm.text.abbreviations import has_abbreviations
 from bilm.text.settings import Settings
 
 if TYPE_CHECKING:
@@ -106,9 +105,8 @@ def page(report: "Preparation") -> Iterator[str]:
 
 def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the page."""
-    for kind, counts in report.kinds.items():
-        files = counts.first if counts.n_files == 1 else f"{counts.n_files:,} files"
-        yield "read", f"{kind}: {files}, {size_of(counts.n_bytes)}"
+    for kind, n_files in report.kinds.items():
+        yield "read", f"{kind}: {n_files:,} file{'s' * (n_files > 1)}"
     skipped: dict[str, list[str]] = {}
     for name, reason in report.skipped.items():
         skipped.setdefault(reason, []).append(name)
@@ -120,9 +118,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     steps = report.pipeline
     words = f"words by ICU {steps.icu}"
     rules = {"sentences": f"sentences and {words}", "lines": f"lines as they are, {words}"}
-    is_known = not steps.rules or has_abbreviations(steps.rules)
-    known = "" if is_known else "; no list of its abbreviations"
-    yield "made", f"normal form {steps.form or 'none'}, language {steps.language}{known}"
+    yield "made", f"normal form {steps.form or 'none'}, language {steps.language}"
     yield "made", rules.get(steps.split, "lines and tokens as they are")
     for title, counted in (("train", report.train), ("heldout", report.heldout)):
         if counted.n_sentences:

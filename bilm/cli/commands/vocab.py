@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from bilm.cli import echo, flags
-from bilm.errors import DataError
+from bilm.errors import DataError, VocabularyError
 from bilm.io import atomic, is_url, outputs, shards
 from bilm.options.parameters import UnicodeForm
 
@@ -86,29 +86,28 @@ def build(
 @vocab.command(cls=flags.TextCommand, short_help="Report problems in a vocabulary file.")
 @click.argument("vocabulary", type=flags.FILE)
 @flags.text_files("--text", "--train-prefix", "text", required=False)
-@click.option(
-    "--max-characters",
-    type=flags.Integer(min=3),
-    default=50,
-    help="Bytes of a word that the model reads, including two boundary marks.",
-)
 @click.pass_context
-def check(context: click.Context, vocabulary: Path, text: tuple[str, ...], max_characters: int) -> None:
+def check(context: click.Context, vocabulary: Path, text: tuple[str, ...]) -> None:
     """Report problems in the file VOCABULARY.
 
-    Lists missing, misplaced and repeated words and words longer than the model reads; with a text, also the
-    share of unknown words and words out of frequency order. The exit status is 1 if the file cannot be used;
-    anything that only makes the model worse is a warning.
+    Lists missing, misplaced and repeated words; with a text, also the share of unknown words and what
+    `bilm train` would warn of. The exit status is 1 if the file cannot be used; anything that only makes the
+    model worse is a warning.
     """
-    from bilm.io.lines import read_lines
-    from bilm.text.doubts import doubts_about_lines, first_lines
-    from bilm.vocabulary.vocabulary_file import Finding, check_vocabulary
+    from bilm.data.corpus import count_corpus, describe_corpus, doubts_about_corpus
+    from bilm.text.doubts import first_lines
+    from bilm.vocabulary.vocabulary import Vocabulary
+    from bilm.vocabulary.vocabulary_file import Finding, check_vocabulary, form_of_words, vocabulary_words
 
-    files = flags.input_files(text) if text else ()
-    sentences = (line.split() for file in files for line in read_lines(file)) if files else None
-    findings = check_vocabulary(vocabulary, sentences, max_characters)
-    doubts = doubts_about_lines(first_lines(files)) if files else ()
-    findings += [Finding("warning", None, doubt) for doubt in doubts]
+    data = outputs.read_file(vocabulary, VocabularyError, or_pipe=True)
+    findings = check_vocabulary(data, str(vocabulary))
+    if text and all(finding.severity != "error" for finding in findings):
+        files, words = flags.input_files(text), Vocabulary(vocabulary_words(data, str(vocabulary), False))
+        words.unicode_form = form_of_words(words.words)  # as a new model reads them
+        counts = count_corpus(files, words)
+        doubts = doubts_about_corpus(counts, words, first_lines(files))
+        findings.append(Finding("info", None, describe_corpus(counts)))
+        findings = [*dict.fromkeys([*findings, *(Finding("warning", None, doubt) for doubt in doubts)])]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         echo(f"{finding.severity}: {place}: {finding.message}")
