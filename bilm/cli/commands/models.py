@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from bilm.embedding.scoring import SentenceScore
 
 
-@click.command(cls=flags.TextCommand, short_help="Describe a run directory or a weight file.")
-@flags.model_path("MODEL")
+@click.command(short_help="Describe a run directory or a weight file.")
+@click.argument("model", type=flags.MODEL, metavar="MODEL")
 @flags.switch("--arrays", "List every array with its shape.", "with_arrays")
 @flags.switch("--json", "Print one JSON object.", "as_json")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:

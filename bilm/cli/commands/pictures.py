@@ -13,8 +13,8 @@ from bilm.io import messages, outputs
 from bilm.io.run_files import DIGEST_FILE
 
 
-@click.command(cls=flags.TextCommand, short_help="Draw the training curves of runs.")
-@flags.model_path("RUN...", several=True)
+@click.command(short_help="Draw the training curves of runs.")
+@click.argument("model", type=flags.MODEL, nargs=-1, required=True, metavar="RUN...")
 @flags.path(
     "--outfile",
     "File to write: .html (interactive page), .png, .svg or .pdf.",
