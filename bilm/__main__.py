@@ -1,7 +1,6 @@
 """Entry point of ``bilm`` and ``python -m bilm``."""
 
 import signal
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -11,10 +10,6 @@ def main(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoR
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # During the imports there is nothing to clean up, and a traceback would not help.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from bilm.installation import damage
-
-    if (message := damage()) is not None:
-        sys.exit(f"Error: {message}")
     from bilm.cli.process import run
 
     run(args, prog_name)

@@ -29,7 +29,7 @@ PACKAGE = DOCS.parent / "bilm"
 # Each part of the package imports only from earlier parts. The last line has names of
 # AllenNLP and bilm-tf, and what other libraries take.
 PACKAGES = (
-    *("errors", "installation", "io", "options", "vocabulary", "text", "data", "backend", "layers"),
+    *("errors", "io", "options", "vocabulary", "text", "data", "backend", "layers"),
     *("weights", "models", "training", "run_directory", "embedding", "runs", "analysis", "ray", "cli"),
     *("allennlp", "elmo", "model", "sklearn", "spacy", "flair"),
 )

@@ -3,7 +3,6 @@
 import ast
 import graphlib
 import re
-import sys
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.helpers import python
 
 # These must be importable without paying for TensorFlow: whole packages, and modules of others.
 WITHOUT_TENSORFLOW = {
-    *("errors", "installation", "io", "options", "vocabulary", "text", "data", "cli", "analysis"),
+    *("errors", "io", "options", "vocabulary", "text", "data", "cli", "analysis"),
     *("weights.names", "weights.arrays", "weights.hdf5_file", "weights.distribution"),
     *("backend.settings", "training.meter", "training.negative_sampling", "run_directory.files"),
     *("run_directory.records", "run_directory.model_source", "runs.reporter", "runs.settings"),
@@ -109,8 +108,6 @@ def test_package_imports_few_modules():
     source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
     names = imported_names("__init__", source, into_functions=False)
     assert {name for name in names if name.startswith("bilm")} <= {"bilm", "bilm.errors"}
-    names = imported_names("installation", source_of("installation"))
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", filter(needs_no_tensorflow, MODULES))

@@ -1,17 +1,14 @@
-"""What is installed, what the source archive holds, and another distribution in the folder of ours."""
+"""What is installed, and what the source archive holds."""
 
 import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 
-import click
 import pytest
 
 import bilm
-from bilm.installation import conflict, damage, other_distribution
-from tests.helpers import ROOT, python
+from tests.helpers import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
@@ -60,66 +57,3 @@ def test_source_archive_has_files_of_checks():
     names |= {"bilm", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}  # by setuptools' rules
     left_out = {path for path in listing.split() if not names & {path, path.partition("/")[0]}}
     assert left_out == {".gitignore", ".github/workflows/check.yml"}
-
-
-# --- bilm-tf's package of 2018 in the same folder -------------------------------------------------
-
-
-PACKAGE = Path(bilm.__file__).resolve().parent
-OLD = "bilm 0.1.post5"
-REMEDY = "run `pip uninstall bilm`, then install bilm-tf2 again"
-
-# What the old distribution has for bilm/__init__.py, without the classes that need TensorFlow 1.
-OLD_INIT = "\nfrom .data import Batcher, TokenBatcher\n"
-
-
-@pytest.fixture
-def site(tmp_path):
-    """A folder of installed packages, ours among them."""
-    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
-    shutil.copytree(PACKAGE, tmp_path / "bilm", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
-def run_in(site, *arguments):
-    return python(*arguments, cwd=site, PYTHONPATH=str(site))
-
-
-@pytest.mark.parametrize("name", ["bilm-0.1.post5.dist-info", "bilm-0.1.post5-py3.9.egg-info"])
-def test_old_distribution_is_found(tmp_path, name):
-    assert damage() is None and other_distribution(tmp_path / "bilm") is None
-    (tmp_path / "bilm_tf2-0.2.0.dist-info").mkdir()
-    (tmp_path / "bilm.egg-info").mkdir()  # of a development install of ours
-    assert conflict(tmp_path / "bilm") is None
-    (tmp_path / name).mkdir()
-    assert other_distribution(tmp_path / "bilm") == OLD
-    assert REMEDY in (conflict(tmp_path / "bilm") or "")
-
-
-def test_command_warns_of_old_distribution(site):
-    (site / "bilm-0.1.post5.dist-info").mkdir()
-    done = run_in(site, "-m", "bilm", "--version")
-    assert done.returncode == 0 and done.stdout.startswith(f"bilm, version {bilm.__version__}\n")
-    assert done.stderr.startswith(f"Warning: the package {OLD} is installed in the same folder as bilm-tf2, ")
-    assert len(done.stderr.splitlines()) == 1 and REMEDY in done.stderr
-
-
-def test_replaced_files_end_command(site):
-    (site / "bilm-0.1.post5.dist-info").mkdir()
-    (site / "bilm" / "__init__.py").write_text(OLD_INIT)
-    done = run_in(site, "-W", "ignore", "-m", "bilm", "--version")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"Error: {OLD} has replaced or removed files of bilm-tf2 in {site}/bilm: ")
-    imported = run_in(site, "-c", "import bilm")
-    assert f"RuntimeWarning: {OLD} has replaced" in imported.stderr and imported.returncode == 0
-
-
-def test_removed_files_end_command(site):
-    (site / "bilm" / "__init__.py").unlink()
-    # A folder without __init__.py gives way to a package of its name elsewhere on the path: here is none.
-    for package in Path(click.__file__).parents[1].iterdir():
-        if "bilm" not in package.name:
-            (site / package.name).symlink_to(package)
-    done = run_in(site, "-S", "-m", "bilm", "--version")
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("Error: another package named bilm has replaced or removed files")

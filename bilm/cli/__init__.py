@@ -12,13 +12,11 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -100,20 +98,6 @@ def with_flags(message: str) -> str:
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
 
 
-def echo(line: str, err: bool = False) -> None:
-    """Print a line, to standard error if `err`; for a terminal it is wrapped between words."""
-    click.echo(wrapped(line, sys.stderr if err else sys.stdout), err=err)
-
-
-def wrapped(text: str, stream: TextIO) -> str:
-    """Return text with line breaks between words where a line is too long for the terminal `stream`."""
-    if not stream.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    settings: Any = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(textwrap.fill(part, width, **settings) for part in text.split("\n"))
-
-
 @contextlib.contextmanager
 def _short_errors() -> Iterator[None]:
     """Convert all errors but bugs to a short `click.ClickException`."""
@@ -149,11 +133,6 @@ def _message(error: Exception) -> str | None:
         return "the current directory no longer exists; change to another one" if is_lost else reason(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         return f"{error.object!r:.80}: is not UTF-8; TensorFlow needs file names in UTF-8"
-    if isinstance(error, ImportError) and not (error.name or "").startswith("bilm"):
-        # TensorFlow puts the cause into a traceback in its message.
-        causes = re.findall(r"^(?:ImportError|ModuleNotFoundError|OSError): (.+)", str(error), re.MULTILINE)
-        cause = causes[-1] if causes else str(error).strip().splitlines()[0]
-        return f"{cause}; is everything installed, and is memory limited (ulimit -v)?"
     return None
 
 
@@ -210,10 +189,10 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes, shortens and wraps, because messages may quote files."""
+    """Escapes and shortens, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = f"{record.levelname.lower()}: {super().format(record)}"
         if record.name.startswith("bilm."):  # other libraries have no such flags
             message = with_flags(message)
-        return wrapped(message_lines(message), sys.stderr)
+        return message_lines(message)

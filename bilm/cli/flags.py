@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.cli import echo, with_flags
+from bilm.cli import with_flags
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.io.run_files import own_output
@@ -257,29 +257,6 @@ any_model = together(
 """The flags that select any model: a path, dumped weights or a run directory."""
 
 
-def model_path(name: str, several: bool = False) -> Decorator:
-    """Return an argument that names a model, which may also be given as ``--model``; for a `TextCommand`.
-
-    Args:
-        name: name of the argument in the help.
-        several: accept several models.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def call(model: Any, word: Any, **flags: Any) -> None:  # noqa: ANN401
-            if bool(model) == bool(word):
-                raise click.UsageError(f"give {name} once, as an argument or as --model")
-            command(model=model or word, **flags)
-
-        help_text = f"Same as {name}" + ("; repeatable." if several else ".")
-        option = click.option("--model", type=MODEL, help=help_text, multiple=several, hidden=True)
-        n_words = -1 if several else 1
-        return click.argument("word", type=MODEL, nargs=n_words, required=False, metavar=name)(option(call))
-
-    return decorate
-
-
 def _model_arguments(options: Decorator) -> Decorator:
     """Add ``--vocab-file`` to the flags that select a model; the command takes `model` and `vocab_file`."""
 
@@ -396,7 +373,7 @@ def say_end(text: "ModelText") -> None:
     """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
     if text.share:
-        echo(f"{text.n_words:,} words, {text.share}", err=True)
+        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import click
 from bilm.backend.settings import LIBRARIES, cores_of_an_operation
 from bilm.cli import main
 from bilm.errors import BackendError
-from bilm.installation import conflict
-from bilm.io import background, messages
+from bilm.io import background
 
 
 def open_standard_streams() -> None:
@@ -134,8 +133,6 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
         prog_name: name of the program in messages; by default its name in the shell.
     """
     open_standard_streams()
-    if (message := conflict()) is not None and "_BILM_COMPLETE" not in os.environ:  # not in shell completion
-        click.echo(f"Warning: {messages.message_lines(message)}", err=True)
     signals = StopRequests()
     try:
         with signals:

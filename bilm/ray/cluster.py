@@ -98,12 +98,12 @@ class Cluster:
         Raises:
             BilmError: as the call or `connected`, or if workers were lost too often.
         """
-        from bilm.ray.training import remote_call, run
+        from bilm.ray.training import RemoteCall, run
 
         n_gpus = arguments.get("n_gpus") or 1
         gpus = float(n_gpus) if self.gpus_per_worker is None and n_gpus > 1 else self.gpus_per_worker
         wanted = dataclasses.replace(self, n_workers=self.n_workers or 1, gpus_per_worker=gpus)
-        call = remote_call(kind, arguments, reporter.command)
+        call = RemoteCall(kind, arguments, reporter.command)
         with wanted.connected() as workers:
             resources = {"CPU": workers.cpus, "GPU": workers.gpus}
             return run(call, workers.n, resources, reporter, should_stop)

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +36,6 @@ _SECONDS_TO_END = 30.0
 _SECONDS_OF_THE_CHIEF = 5.0
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One start of all workers; Ray starts them again when one is lost.
-
-    Attributes:
-        number: number of the attempt, from 0.
-        seconds: seconds since the call began.
-        resumes: whether an earlier attempt saved a checkpoint.
-    """
-
-    number: int
-    seconds: float
-    resumes: bool
-
-
 class Relay:
     """Actor that carries reports from the chief to the driver, and the request to stop to the chief."""
 
@@ -61,17 +46,27 @@ class Relay:
         self._began = time.monotonic()
         self._first_checkpoint: object = None
 
-    def begin(self, checkpoint: object) -> Attempt:
-        """Begin an attempt; called by the chief.
+    def begin(self, arguments: Mapping[str, Any], checkpoint: object) -> tuple[int, dict[str, Any]]:
+        """Begin an attempt, a start of all workers; called by the chief.
 
         Args:
+            arguments: arguments of the call.
             checkpoint: identity of the newest checkpoint, see `newest`.
+
+        Returns:
+            The number of the attempt, from 0, and its arguments: it has the time that is left, and resumes
+            from a checkpoint of an earlier attempt.
         """
         if not self._n_attempts:
             self._first_checkpoint = checkpoint
         self._n_attempts += 1
-        resumes = checkpoint is not None and checkpoint != self._first_checkpoint
-        return Attempt(self._n_attempts - 1, time.monotonic() - self._began, resumes)
+        arguments = dict(arguments)
+        if "max_time" in arguments:
+            arguments["max_time"] = max(arguments["max_time"] + self._began - time.monotonic(), 1e-3)
+        if checkpoint not in (None, self._first_checkpoint):
+            arguments["resume"] = True
+            arguments.pop("overwrite", None)
+        return self._n_attempts - 1, arguments
 
     def tell(self, name: str, values: tuple[Any, ...]) -> None:
         """Store a report for the driver; in a tuple, since Ray raises an argument that is a Ray error."""
@@ -129,33 +124,32 @@ class ChiefReporter(Reporter):
         self.relay.tell.remote("step", (replace(report, batch=TrainingBatch((), position)),))
 
 
-@dataclass(frozen=True)
 class RemoteCall:
     """A call of `bilm.train` or `bilm.restart`, as sent to the workers.
 
-    Attributes:
+    Args:
         kind: ``train`` or ``restart``.
-        arguments: arguments of the call, with absolute paths.
-        save_dir: directory of its checkpoints; None for a dry run.
+        arguments: arguments of the call, with absolute paths, since the workers have another current
+            directory; None for a default.
         command: command line for the record of the call; None for a call in Python.
+
+    Attributes:
+        arguments: arguments of the call that are not None.
+        save_dir: directory of its checkpoints; None for a dry run.
         uses_xla: see `bilm.use_xla`.
+
+    Raises:
+        ArgumentError: a text is standard input.
     """
 
-    kind: str
-    arguments: dict[str, Any]
-    save_dir: Path | None = None
-    command: str | None = None
-    uses_xla: bool = True
-
-    def arguments_after(self, attempt: Attempt) -> dict[str, Any]:
-        """Return the arguments of an attempt, which resumes from the checkpoint of an earlier attempt."""
-        arguments = dict(self.arguments)
-        if arguments.get("max_time") is not None:
-            arguments["max_time"] = max(arguments["max_time"] - attempt.seconds, 1e-3)
-        if attempt.resumes:
-            arguments["resume"] = True
-            arguments.pop("overwrite", None)
-        return arguments
+    def __init__(self, kind: str, arguments: Mapping[str, Any], command: str | None) -> None:
+        self.kind, self.command, self.uses_xla = kind, command, settings.xla_is_on
+        passed = self.arguments = {name: value for name, value in arguments.items() if value is not None}
+        for name in TEXTS:
+            if STDIN in passed.get(name, ()):
+                raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
+        place = passed.get("save_to") or passed.get("save_dir") or passed.get("model")
+        self.save_dir = None if place is None or passed.get("dry_run") else Path(place)
 
 
 def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]) -> None:  # noqa: ANN401
@@ -173,23 +167,19 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     index, n_workers = ray.train.get_context().get_world_rank(), ray.train.get_context().get_world_size()
     chief = None if index else ChiefReporter(relay, call.command)
-    attempt = None
+    number = 0
     try:
         settings.use_xla(call.uses_xla)
-        attempt = _begin(call, relay, index)
-        if attempt.number and chief:
-            chief.warn(
-                f"a worker was lost; Ray restarted all workers (restart {attempt.number} of {MAX_RESTARTS})"
-            )
+        number, arguments = _begin(call, relay, index)
+        if number and chief:
+            chief.warn(f"a worker was lost; Ray restarted all workers (restart {number} of {MAX_RESTARTS})")
         from bilm.runs import train
 
         result = getattr(train, call.kind)(
-            **call.arguments_after(attempt),
-            reporter=chief or Reporter(),
-            should_stop=chief and chief.should_stop,
+            **arguments, reporter=chief or Reporter(), should_stop=chief and chief.should_stop
         )
     except Exception as error:
-        if may_pass(error, attempt, n_workers):
+        if may_pass(error, number, n_workers):
             raise
         if index:
             time.sleep(_SECONDS_OF_THE_CHIEF)  # the chief may have the same error, and still write files
@@ -202,19 +192,23 @@ def train_in_worker(call: RemoteCall, relay: Any, resources: Mapping[str, float]
             ray.get(relay.tell.remote("result", (result,)))
 
 
-def may_pass(error: Exception, attempt: Attempt | None, n_workers: int) -> bool:
-    """Tell whether to try again: a worker was lost, or one of the last attempt still holds the lock."""
+def may_pass(error: Exception, number: int, n_workers: int) -> bool:
+    """Tell whether to try again: a worker was lost, or one of the attempt before still holds the lock."""
     if isinstance(error, LostWorkerError):
         return True
     if isinstance(error.__cause__, atomic.HeldError):
-        return attempt is not None and attempt.number > 0
+        return number > 0
     import tensorflow as tf
 
     return n_workers > 1 and isinstance(error, tf.errors.OpError) and not messages.is_out_of_memory(error)
 
 
-def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
-    """Begin an attempt on all workers together, and check that they share the save directory."""
+def _begin(call: RemoteCall, relay: Any, index: int) -> tuple[int, dict[str, Any]]:  # noqa: ANN401
+    """Begin an attempt on all workers together, and check that they share the save directory.
+
+    Returns:
+        As `Relay.begin`.
+    """
     attempt = mark = None
     with ExitStack() as stack:
         if index == 0:
@@ -223,7 +217,7 @@ def _begin(call: RemoteCall, relay: Any, index: int) -> Attempt:  # noqa: ANN401
                 with messages.os_errors_as(CheckpointError, f"{call.save_dir}: cannot be written"):
                     file = tempfile.NamedTemporaryFile(prefix=".bilm-", dir=place)  # noqa: SIM115
                 mark = stack.enter_context(file).name
-            attempt = ray.get(relay.begin.remote(newest(call.save_dir)))
+            attempt = ray.get(relay.begin.remote(call.arguments, newest(call.save_dir)))
         attempt, mark = broadcast_from_rank_zero((attempt, mark))
         if mark is not None and not os.path.exists(mark):
             raise CheckpointError(
@@ -244,27 +238,6 @@ def newest(save_dir: Path | None) -> object:
     return None
 
 
-def remote_call(kind: str, arguments: Mapping[str, Any], command: str | None) -> RemoteCall:
-    """Prepare a call for the workers.
-
-    Args:
-        kind: ``train`` or ``restart``.
-        arguments: arguments of the call, with absolute paths, since the workers have another current
-            directory; None for a default.
-        command: command line for the record of the call.
-
-    Raises:
-        ArgumentError: a text is standard input.
-    """
-    passed = {name: value for name, value in arguments.items() if value is not None}
-    for name in TEXTS:
-        if STDIN in passed.get(name, ()):
-            raise ArgumentError(f"`{name}`: Ray's workers cannot read standard input; give a file")
-    place = passed.get("save_to") or passed.get("save_dir") or passed.get("model")
-    save_dir = None if place is None or passed.get("dry_run") else Path(place)
-    return RemoteCall(kind, passed, save_dir, command, uses_xla=settings.xla_is_on)
-
-
 def run(
     call: RemoteCall,
     n_workers: int,
@@ -275,7 +248,7 @@ def run(
     """Run a call on the cluster that this process is connected to, and wait for its end.
 
     Args:
-        call: see `remote_call`.
+        call: the call.
         n_workers: worker processes; each has its own batch rows, as in a run on several machines.
         resources: resources of each by Ray's names: ``CPU``, ``GPU``.
         reporter: receives the progress of the first worker.
@@ -332,7 +305,6 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
     """Run the trainer, as a Ray task, so that the driver is not blocked in Ray."""
     from ray.train.tensorflow import TensorflowTrainer
 
-    failures = ray.train.FailureConfig(max_failures=MAX_RESTARTS)
     trainer = TensorflowTrainer(
         functools.partial(train_in_worker, call, relay, resources),
         scaling_config=ray.train.ScalingConfig(
@@ -341,7 +313,7 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
         run_config=ray.train.RunConfig(
             name="bilm",
             storage_path=storage,
-            failure_config=failures,
+            failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
             worker_runtime_env={"env_vars": settings.read_at_import()},  # Ray imports TensorFlow first
         ),
     )

@@ -9,28 +9,37 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
+import resource
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
+from bilm.backend.on_tensorflow import threads_of_an_operation
+from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
 from bilm.errors import DataError, DivergenceError
 from bilm.io import atomic, background
 from bilm.io.json_objects import JsonObject
 from bilm.io.run_files import DIVERGED
+from bilm.models.language_model import LanguageModel
+from bilm.options import Precision
 from bilm.run_directory import directory, records
 from bilm.run_directory.state import Best, RunState
-from bilm.runs.estimate import estimate
 from bilm.runs.log import RunLog, record_arguments, record_call
-from bilm.runs.reporter import Outcome, TrainingResult
+from bilm.runs.reporter import Estimate, Outcome, TrainingResult
 from bilm.runs.settings import Request
 from bilm.training.meter import Meter, StepReport
 from bilm.training.trainer import Trainer, training_steps
 
+_TIMED_STEPS = 5  # of a dry run
 _SLICE_TOKENS = 20_000  # of the training text, scored along with the heldout text
 _WINDOWS_BETWEEN_QUESTIONS = 16  # to several workers, which wait for each other to agree
 
@@ -70,8 +79,7 @@ class Training:
         request, run, trainer, state = self.request, self.run, self.trainer, self.state
         reporter = request.reporter
         if request.settings.dry_run:
-            needed = estimate(trainer, state.plan, state.n_done, self._batches, reporter)
-            return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=needed)
+            return TrainingResult(request.save_dir, Outcome.DRY_RUN, state.step, estimate=self.estimate())
         interrupt = _Interrupt()
         ending = Ending(self, interrupt)
         checkpoints = Checkpoints(self, ending)
@@ -103,6 +111,48 @@ class Training:
             best_checkpoint=request.save_dir / run.index.prefix(best.step).name if best else None,
             n_without_gain=state.n_without_gain,
             stop_reason=reason if outcome is Outcome.STOPPED else None,
+        )
+
+    def estimate(self) -> Estimate | None:
+        """Time a few steps and estimate the rest of the schedule; None if no steps are left.
+
+        Where the processor multiplies bfloat16, its steps are timed too.
+        """
+        trainer, plan = self.trainer, self.state.plan
+        n_left = plan.n_steps - self.state.n_done
+        if n_left <= 0:
+            return None
+
+        def times(trainer: Trainer) -> list[float]:
+            return [report.seconds for report in training_steps(trainer, self._batches(), _TIMED_STEPS + 1)]
+
+        self.request.reporter.say(f"timing: {_TIMED_STEPS + 1} steps, the first of which compiles the model")
+        first, *others = times(trainer)
+        step_seconds = statistics.median(others)
+        options, n_replicas = trainer.options, trainer.strategy.num_replicas_in_sync
+        has_gpu = bool(tf.config.list_logical_devices("GPU"))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        in_bfloat16 = None
+        is_float32, is_alone = options.precision is Precision.FLOAT32, n_replicas == 1
+        has_room = 4 * trainer.n_bytes < memory_bytes()  # for another model
+        if is_float32 and is_alone and has_room and not has_gpu and multiplies_bfloat16():
+            options = dataclasses.replace(options, precision=Precision.BFLOAT16)
+            model = LanguageModel(options, options.precision)
+            twin = Trainer(model, trainer.seed, freeze=plan.freeze, jit=trainer.jit)
+            in_bfloat16 = statistics.median(times(twin)[1:])
+        return Estimate(
+            n_steps=plan.n_steps,
+            steps_per_epoch=plan.steps_per_epoch,
+            n_left=n_left,
+            step_seconds=step_seconds,
+            first_step_seconds=first,
+            tokens_per_second=trainer.options.step_tokens * n_replicas / step_seconds,
+            peak_bytes=peak if os.uname().sysname == "Darwin" else peak * 1024,
+            gpu_bytes=tf.config.experimental.get_memory_info("GPU:0")["peak"] if has_gpu else None,
+            kept_bytes=trainer.n_bytes,
+            n_timed=1 + len(others),
+            threads=threads_of_an_operation(),
+            bfloat16_seconds=in_bfloat16,
         )
 
     def _loop(self, checkpoints: "Checkpoints", ending: "Ending") -> Outcome:

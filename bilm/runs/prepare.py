@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import random
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,20 +12,20 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from bilm.backend.keras_backend import backend, require_ready
+from bilm.backend.settings import memory_bytes
 from bilm.backend.xla import compiles, device_type
 from bilm.data.corpus import Text, corpus_record, describe_corpus, read_text
 from bilm.errors import ArgumentError, DataError, LostWorkerError, OptionsError, ProcessError
-from bilm.io import json_objects, outputs
+from bilm.io import json_objects, messages, outputs, run_files
 from bilm.io.shards import refuse_within
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options, Precision, Recipe, SoftmaxBiasInit, SoftmaxRowInit, plan, recipes
 from bilm.run_directory import directory, files
 from bilm.run_directory.state import RunState, read_lstm_states, restore_optimizer
-from bilm.runs.estimate import tell_size
 from bilm.runs.log import RunLog
 from bilm.runs.loop import Training
 from bilm.runs.reporter import Reporter, TrainingResult
-from bilm.runs.settings import Request
+from bilm.runs.settings import Request, TrainingSettings
 from bilm.text.pipeline import ModelSteps, TextPipeline
 from bilm.training.cooccurrence import word_vectors
 from bilm.training.trainer import Trainer
@@ -291,6 +292,25 @@ def _make_model(
             return LanguageModel(options, options.precision)
     finally:
         random.setstate(before)
+
+
+def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter: Reporter) -> None:
+    """Report memory and disk needed by the model; warn if there is too little."""
+    memory, n_bytes = memory_bytes(), trainer.n_bytes
+    free = shutil.disk_usage(next(place for place in (path, *path.parents) if place.exists())).free
+    # The layers' activations come on top, and TensorFlow itself.
+    needed = n_bytes + 4 * trainer.model.count_params()
+    reporter.say(
+        f"size: {messages.size_of(needed)} of {messages.size_of(memory)} memory for weights, gradients and "
+        f"optimizer; {messages.size_of(n_bytes)} of {messages.size_of(free)} free disk for each checkpoint"
+    )
+    if needed > 0.8 * memory:
+        reporter.warn("training needs more memory than is safe here; a smaller model needs less")
+    if settings.resume:  # those of the run are replaced
+        free += sum(file.lstat().st_size for file in path.glob(f"{run_files.CHECKPOINT}*"))
+    n_kept = settings.keep + 2  # plus the best one, and the one being written
+    if n_kept * n_bytes > free and not settings.dry_run:
+        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or `keep` fewer")
 
 
 def _require_same_start(

@@ -150,15 +150,46 @@ class Trainer:
         scale: tf.Tensor,
     ) -> tuple[tf.Tensor, tuple[States, ...]]:
         """Run the step on every replica; inputs and outputs are tuples by part or by replica."""
-        n = self.options.accumulate
+        options, n = self.options, self.options.accumulate
 
         def replica_step() -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
+            """Average the gradients of the replica's parts, and update the variables.
+
+            Returns:
+                Summed losses, (directions,); the norm of the gradients; and the states after the windows.
+            """
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-            seeds = [tf.random.experimental.stateless_fold_in(seed, replica * n + k) for k in range(n)]
-            local = replica - self.workers.first_replica
-            own = slice(local * n, (local + 1) * n)
-            return self._replica_step(inputs[own], states[own], negatives[local], seeds, rate, scale)
+            local, part = replica - self.workers.first_replica, self._part
+            if n > 1 or self.jit:  # one graph for all parts, not a copy for each
+                how = {"jit_compile": True} if self.jit else {"experimental_attributes": {"_noinline": True}}
+                part = tf.function(part, autograph=False, **how)
+            losses: list[WindowLosses] = []
+            gradients: list[optimizers.Gradient] = []
+            before = states[local * n : (local + 1) * n]
+            for k in range(n):
+                of_part = tf.random.experimental.stateless_fold_in(seed, replica * n + k)
+                # One part after the other, so that the memory is that of one, and of the gradients' sum.
+                with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+                    window, state = tf.nest.map_structure(tf.identity, (inputs[local * n + k], before[k]))
+                of_window, own = part(
+                    window, state, negatives[local], of_part, scale, rate / options.step_size
+                )
+                losses.append(of_window)
+                gradients = [*map(update.total, zip(gradients, own, strict=True))] if gradients else own
+            if n > 1:
+                gradients = [tf.math.scalar_mul(1.0 / n, gradient) for gradient in gradients]
+            variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
+            loss_scale = None if self.loss_scale is None else scale
+            norm, rows = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
+            is_finite = tf.math.is_finite(norm)
+            if options.weight_decay:
+                decay = tf.where(is_finite, rate * options.weight_decay, 0.0)
+                update.decay_weights(self.variables, rows, decay)
+            after = tuple(window.states for window in losses)
+            if self.loss_scale is not None:
+                after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, before)
+            return tf.add_n([window.sums for window in losses]), norm, after
 
         sums, norm, after = self.strategy.run(replica_step)
         sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
@@ -166,46 +197,6 @@ class Trainer:
         flat = [self.strategy.experimental_local_results(leaf) for leaf in tf.nest.flatten(after)]
         by_replica = [tf.nest.pack_sequence_as(states[:n], [*leaves]) for leaves in zip(*flat, strict=True)]
         return tf.concat([sums, [norm]], 0), tuple(state for parts in by_replica for state in parts)
-
-    def _replica_step(
-        self,
-        inputs: tuple[Batch, ...],
-        states: tuple[States, ...],
-        negatives: tuple[Any, ...],
-        seeds: Sequence[tf.Tensor],
-        rate: tf.Tensor,
-        scale: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tuple[States, ...]]:
-        """Average the gradients of a replica's parts, and update the variables.
-
-        Returns:
-            Summed losses, (directions,); the norm of the gradients; and the states after the windows.
-        """
-        options, part = self.options, self._part
-        if len(inputs) > 1 or self.jit:  # one graph for all parts, not a copy for each
-            how = {"jit_compile": True} if self.jit else {"experimental_attributes": {"_noinline": True}}
-            part = tf.function(part, autograph=False, **how)
-        losses: list[WindowLosses] = []
-        gradients: list[optimizers.Gradient] = []
-        for window, before, seed in zip(inputs, states, seeds, strict=True):
-            # One part after the other, so that the memory is that of one, and of the sum of the gradients.
-            with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
-                window, before = tf.nest.map_structure(tf.identity, (window, before))
-            of_window, own = part(window, before, negatives, seed, scale, rate / options.step_size)
-            losses.append(of_window)
-            gradients = [*map(update.total, zip(gradients, own, strict=True))] if gradients else own
-        if len(inputs) > 1:
-            gradients = [tf.math.scalar_mul(1.0 / len(inputs), gradient) for gradient in gradients]
-        variables, clip_norm = [*self.variables.values()], options.all_clip_norm_val
-        loss_scale = None if self.loss_scale is None else scale
-        norm, rows = update.update(self.optimizer, gradients, variables, rate, clip_norm, loss_scale)
-        is_finite = tf.math.is_finite(norm)
-        if options.weight_decay:
-            update.decay_weights(self.variables, rows, tf.where(is_finite, rate * options.weight_decay, 0.0))
-        after = tuple(window.states for window in losses)
-        if self.loss_scale is not None:
-            after = tf.nest.map_structure(lambda new, old: tf.where(is_finite, new, old), after, states)
-        return tf.add_n([window.sums for window in losses]), norm, after
 
     def _part(
         self,

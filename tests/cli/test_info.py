@@ -55,7 +55,7 @@ def test_info_reads_records(run_copy, monkeypatch):
     for file in list(run_copy.glob("model.ckpt-2.*")):
         for other in ("ckpt-1", "ckpt-10"):
             shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", other))
-    output = run("info", "--model", run_copy)
+    output = run("info", run_copy)
     assert "recorded: to step 2; the last train or restart has 1.25 epochs, 4,096 tokens" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last command: bilm restart \\udcff\n" in output

@@ -42,7 +42,7 @@ def test_page_is_written(noted, tmp_path):
     pytest.importorskip("plotly")
     other = record(tmp_path / "<u>x", *(train_line(step, sampled=False) for step in (10, 20)))
     page = tmp_path / "a.html"
-    assert run("plot", "--model", noted, other, "--outfile", page) == f"plot -> {page}\n"
+    assert run("plot", noted, other, "--outfile", page) == f"plot -> {page}\n"
     figure = figure_of(page)
     shown = [trace for trace in figure["data"] if trace["visible"]]
     curves = {(trace["legendgrouptitle"]["text"], trace["name"]): trace for trace in shown}
@@ -115,7 +115,7 @@ def test_bad_input(noted, tmp_path):
     lost = record(tmp_path / "lost", *(train_line(step, perplexity=None) for step in (1, 2)))
     assert refuse("plot", lost) == "lost: no perplexity in metrics.jsonl is a number"
     assert "--overwrite needs --outfile" in refuse("plot", noted, "--overwrite", status=2)
-    assert "give RUN... once, as an argument or as --model" in refuse("plot", "--outfile", outfile, status=2)
+    assert "Missing argument 'RUN...'" in refuse("plot", "--outfile", outfile, status=2)
 
 
 def test_second_writer_of_a_picture_is_refused(noted, tmp_path):

@@ -31,8 +31,6 @@ def failing(monkeypatch, error):
         (PermissionError(13, "Permission denied", "tight/x"), "tight/x: Permission denied"),
         (OSError(5, "Input/output error"), "Input/output error"),
         (MemoryError(), "not enough memory; a smaller batch"),
-        (ModuleNotFoundError("No module named 'h5py'", name="h5py"), "No module named 'h5py'; is everything"),
-        (ImportError("Traceback:\n  File\nImportError: a.so: cannot map\n\nFailed"), "a.so: cannot map; is"),
         (UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"), r"'a\udcff' is not UTF-8"),
     ],
 )
@@ -45,10 +43,9 @@ def test_system_error_is_one_line(error, message, monkeypatch, tmp_path):
         invoke(*BUILD, tmp_path / "other.txt")
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), ImportError("no", name="bilm.x")])
-def test_defect_keeps_its_traceback(error, monkeypatch, tmp_path):
-    failing(monkeypatch, error)
-    with pytest.raises(type(error)):
+def test_defect_keeps_its_traceback(monkeypatch, tmp_path):
+    failing(monkeypatch, KeyError("x"))
+    with pytest.raises(KeyError):
         invoke(*BUILD, tmp_path / "v.txt")
 
 

@@ -168,8 +168,8 @@ def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
     rates = {n: int(rate.replace(",", "")) for n, rate in re.findall(r"(\d+): ([\d,]+) tokens/s", dry)}
     assert rates[dry.partition("; fastest: --threads ")[2].strip()] == max(rates.values())
     assert "seed:" not in dry and {*os.listdir("/")} == before
-    on_cpu = loop.estimate
-    monkeypatch.setattr(loop, "estimate", lambda *run: dataclasses.replace(on_cpu(*run), gpu_bytes=1))
+    on_cpu = loop.Training.estimate
+    monkeypatch.setattr(loop.Training, "estimate", lambda run: dataclasses.replace(on_cpu(run), gpu_bytes=1))
     assert "threads of an operation" not in run(*command)
 
 

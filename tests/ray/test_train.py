@@ -24,7 +24,7 @@ pytest.importorskip("ray.train")
 from bilm.ray import Cluster  # noqa: E402
 from bilm.ray import training as ray_training  # noqa: E402
 from bilm.ray.cluster import Workers  # noqa: E402
-from bilm.ray.training import Attempt, Relay, RemoteCall, remote_call  # noqa: E402
+from bilm.ray.training import Relay, RemoteCall  # noqa: E402
 
 RAY = ("--ray", "local", "--ray-workers", 2, "--cpus-per-worker", 1)  # the one of `cluster`
 
@@ -37,13 +37,13 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
     place = create_autospec(Cluster, instance=True)
     given = {"vocab_file": Path("v"), "save_dir": "run", "n_epochs": 2, "heldout_prefix": (Path("b"), "c")}
     bilm.train("a*", **given, ray=place, max_time="1m")
-    call = remote_call(*place.train.call_args.args[:2], "bilm train")
+    call = RemoteCall(*place.train.call_args.args[:2], "bilm train")
     vocabulary, train, *heldout, save_dir = (f"{tmp_path}/{name}" for name in ("v", "a*", "b", "c", "run"))
     paths = {"train_prefix": (train,), "heldout_prefix": (*heldout,), "vocab_file": vocabulary}
     assert call.arguments == {**paths, "save_dir": save_dir, "n_epochs": 2, "max_time": 60.0}
     assert call.save_dir == tmp_path / "run" and call.command == "bilm train" and call.uses_xla
     with bilm.backend.settings.without_xla():
-        assert not remote_call("train", {}, None).uses_xla
+        assert not RemoteCall("train", {}, None).uses_xla
     for given, save_dir in (
         ({"save_dir": "/run"}, Path("/run")),
         ({"model": "/m"}, Path("/m")),
@@ -51,9 +51,9 @@ def test_paths_are_absolute(tmp_path, monkeypatch):
         ({"save_dir": "/m", "save_to": "/new"}, Path("/new")),
         ({"save_dir": "/run", "dry_run": True}, None),
     ):
-        assert remote_call("restart", given, None).save_dir == save_dir
+        assert RemoteCall("restart", given, None).save_dir == save_dir
     with pytest.raises(ArgumentError, match="`heldout_prefix`: Ray's workers cannot read standard input"):
-        remote_call("train", {"heldout_prefix": ["a", "-"]}, None)
+        RemoteCall("train", {"heldout_prefix": ["a", "-"]}, None)
 
 
 def test_arguments_are_checked_first():
@@ -89,36 +89,42 @@ def test_training_chooses_its_workers(cluster, arguments, expected, monkeypatch)
 
 # --- the workers, without Ray -------------------------------------------------------------------------
 
-FIRST, SECOND = Attempt(0, 2.0, False), Attempt(1, 30.0, True)
-
 
 @pytest.mark.parametrize(
-    ("arguments", "attempt", "expected"),
+    ("arguments", "n_before", "is_saved", "expected"),
     [
-        ({"overwrite": True, "checkpoint": 3}, FIRST, {"overwrite": True, "checkpoint": 3}),
-        ({"overwrite": True, "max_time": 100.0}, SECOND, {"max_time": 70.0, "resume": True}),
-        ({"max_time": 20.0}, SECOND, {"max_time": 1e-3, "resume": True}),
-        ({"overwrite": True}, Attempt(1, 30.0, False), {"overwrite": True}),
-        ({"checkpoint": 3}, SECOND, {"checkpoint": 3, "resume": True}),
+        ({"overwrite": True, "checkpoint": 3}, 0, False, {"overwrite": True, "checkpoint": 3}),
+        ({"overwrite": True, "max_time": 100.0}, 1, True, {"max_time": 70.0, "resume": True}),
+        ({"max_time": 20.0}, 1, True, {"max_time": 1e-3, "resume": True}),
+        ({"overwrite": True}, 1, False, {"overwrite": True}),
+        ({"checkpoint": 3}, 1, True, {"checkpoint": 3, "resume": True}),
     ],
     ids=["first", "resumed", "no time left", "nothing saved", "restart"],
 )
-def test_attempt_resumes_saved_run(arguments, attempt, expected):
-    assert RemoteCall("train", arguments).arguments_after(attempt) == expected
+def test_attempt_resumes_saved_run(arguments, n_before, is_saved, expected, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    relay = Relay()
+    for _ in range(n_before):
+        relay.begin(arguments, None)
+        now[0] += 30
+    assert relay.begin(arguments, "saved" if is_saved else None) == (n_before, expected)
 
 
 def test_relay_keeps_order(tmp_path):
+    def resumes(relay):
+        return relay.begin({}, newest(tmp_path))[1] == {"resume": True}
+
     newest, relay = ray_training.newest, Relay()
     assert newest(tmp_path) is None and newest(None) is None and newest(tmp_path / "none") is None
-    assert not relay.begin(None).resumes and not relay.begin(newest(tmp_path)).resumes
+    assert not resumes(relay) and not resumes(relay)
     (tmp_path / "checkpoint").write_text("model.ckpt-1")
-    third = relay.begin(newest(tmp_path))
-    assert third.resumes and third.number == 2
+    assert relay.begin({}, newest(tmp_path)) == (2, {"resume": True})
 
     other = Relay()  # of a call that finds a run, and replaces it
-    assert not other.begin(newest(tmp_path)).resumes and not other.begin(newest(tmp_path)).resumes
+    assert not resumes(other) and not resumes(other)
     (tmp_path / "checkpoint").write_text("model.ckpt-2")
-    assert other.begin(newest(tmp_path)).resumes
+    assert resumes(other)
     relay.tell("say", ("a",))
     relay.tell("end", ())
     assert relay.take() == [("say", ("a",)), ("end", ())] and relay.take() == []
@@ -129,20 +135,19 @@ HELD.__cause__ = HeldError("host a")
 
 
 @pytest.mark.parametrize(
-    ("error", "attempt", "n_workers", "expected"),
+    ("error", "number", "n_workers", "expected"),
     [
-        (LostWorkerError("lost"), FIRST, 2, True),
-        (tf.errors.UnavailableError(None, None, "gone"), FIRST, 2, True),
-        (tf.errors.UnavailableError(None, None, "gone"), FIRST, 1, False),
-        (tf.errors.ResourceExhaustedError(None, None, "OOM"), FIRST, 2, False),
-        (DataError("no text"), SECOND, 2, False),
-        (HELD, FIRST, 2, False),
-        (HELD, SECOND, 2, True),
-        (HELD, None, 2, False),
+        (LostWorkerError("lost"), 0, 2, True),
+        (tf.errors.UnavailableError(None, None, "gone"), 0, 2, True),
+        (tf.errors.UnavailableError(None, None, "gone"), 0, 1, False),
+        (tf.errors.ResourceExhaustedError(None, None, "OOM"), 0, 2, False),
+        (DataError("no text"), 1, 2, False),
+        (HELD, 0, 2, False),
+        (HELD, 1, 2, True),
     ],
 )
-def test_lost_workers_are_retried(error, attempt, n_workers, expected):
-    assert ray_training.may_pass(error, attempt, n_workers) is expected
+def test_lost_workers_are_retried(error, number, n_workers, expected):
+    assert ray_training.may_pass(error, number, n_workers) is expected
 
 
 # --- on Ray -------------------------------------------------------------------------------------------

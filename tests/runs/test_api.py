@@ -26,7 +26,7 @@ from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
 from bilm.run_directory.records import read_calls
-from bilm.runs import estimate
+from bilm.runs import loop, prepare
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings, read_arguments
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
 from tests.corpora import write
@@ -95,7 +95,7 @@ def test_train_resume_restart_test_dump(tmp_path):
 
 @pytest.mark.parametrize("has_fast_bfloat16", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_dry_run_writes_nothing(tmp_path, monkeypatch, capsys, has_fast_bfloat16):
-    monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: has_fast_bfloat16)
+    monkeypatch.setattr(loop, "multiplies_bfloat16", lambda: has_fast_bfloat16)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, dry_run=True)
     assert result.outcome == "dry run" and result.saved is None and list(tmp_path.iterdir()) == []
     assert result.estimate.n_left == result.estimate.n_steps > 100 and result.estimate.seconds > 0
@@ -110,8 +110,8 @@ def test_dry_run_writes_nothing(tmp_path, monkeypatch, capsys, has_fast_bfloat16
 def test_estimate_takes_median_of_later_steps(tmp_path, monkeypatch):
     seconds = iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
     reports = (types.SimpleNamespace(seconds=number) for number in seconds)
-    monkeypatch.setattr(estimate, "multiplies_bfloat16", lambda: False)
-    monkeypatch.setattr(estimate, "training_steps", lambda *_: reports)
+    monkeypatch.setattr(loop, "multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(loop, "training_steps", lambda *_: reports)
     call = {"options": OPTIONS, "max_steps": 4, "dry_run": True}
     found = bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, changes={"accumulate": 2}).estimate
     assert (found.first_step_seconds, found.step_seconds, found.n_timed) == (9.0, 3.0, 6)
@@ -126,22 +126,22 @@ def test_estimate_takes_median_of_later_steps(tmp_path, monkeypatch):
 )
 def test_size_warns_without_room(memory, free, message, tmp_path, monkeypatch):
     """Weights and optimizer have 100 bytes; two checkpoints are kept, besides the best and the next one."""
-    monkeypatch.setattr(estimate, "memory_bytes", lambda: memory)
+    monkeypatch.setattr(prepare, "memory_bytes", lambda: memory)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
     model = types.SimpleNamespace(count_params=lambda: 0)  # without gradients
     trainer, warnings, reporter = types.SimpleNamespace(n_bytes=100, model=model), [], bilm.Reporter()
     reporter.warn = warnings.append
-    estimate.tell_size(trainer, tmp_path, TrainingSettings(), reporter)
+    prepare.tell_size(trainer, tmp_path, TrainingSettings(), reporter)
     assert [warning[: len(message or "")] for warning in warnings] == ([message] if message else [])
     warnings.clear()
     (tmp_path / "model.ckpt-1.index").write_text("1")  # which a resumed run replaces
-    estimate.tell_size(trainer, tmp_path, TrainingSettings(resume=True), reporter)
+    prepare.tell_size(trainer, tmp_path, TrainingSettings(resume=True), reporter)
     assert len(warnings) == (memory == 124)
 
 
 def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch):
     """A heldout text that is trained on or not tokenised, and a number of tokens that is another text's."""
-    monkeypatch.setattr("bilm.runs.loop.estimate", lambda *_: None)  # no step is timed
+    monkeypatch.setattr("bilm.runs.loop.Training.estimate", lambda *_: None)  # no step is timed
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
     both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
     raw = write(tmp_path / "raw", "the a the a,\n" * 9)

@@ -429,7 +429,7 @@ def test_rows_start_from_cooccurrences_once(tmp_path, monkeypatch):
     again = rows(tmp_path / "again")
     monkeypatch.delattr("bilm.runs.prepare.word_vectors")
     np.testing.assert_array_equal(rows(tmp_path / "run", resume=True), again)
-    monkeypatch.setattr("bilm.runs.loop.estimate", lambda *_: None)  # no step is timed
+    monkeypatch.setattr("bilm.runs.loop.Training.estimate", lambda *_: None)  # no step is timed
     shared = {"options": smallest_options(share_embedding_softmax=True), "dry_run": True}
     bilm.train(TRAIN, VOCAB, tmp_path / "shared", **arguments | shared)
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 import bilm
 from bilm.errors import ArgumentError, DataError, OptionsError
@@ -532,10 +531,9 @@ def test_samples_become_sentences(name, tmp_path):
     page = run("prepare", raw, "--out", corpus, "--heldout", 0, "--min-count", 1, *flags.split())
     assert sentences_of(corpus) == expected
     words = [*words, f"{len(expected)} sentences"]
-    text = "".join(page.split())  # lines may be folded within a long name
-    assert [word for word in words if "".join(word.split()) not in text] == []
-    assert text.count("mostlinesseem") == "".join(words).count("most lines seem")
-    assert max(map(cell_len, page.splitlines())) <= 80
+    text = " ".join(page.split())
+    assert [word for word in words if word not in text] == []
+    assert text.count("most lines seem") == "".join(words).count("most lines seem")
     vocabulary = (corpus / "vocab.txt").read_text("utf-8").split("\n")
     assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"]
     assert {*vocabulary[3:-1]} == {word for sentence in expected for word in sentence.split()}
@@ -699,7 +697,7 @@ def test_whole_files_are_held_out(tmp_path):
     raw = write(tmp_path / "raw", chapters())
     page = run("prepare", raw, "--out", tmp_path / "a", "--heldout", "10%")
     files = facts_of(tmp_path / "a")["heldout_files"]
-    assert len(files) == 4 and files[0] in page.replace("\n            ", "")
+    assert len(files) == 4 and files[0] in page
     assert len(bilm.prepare(raw, tmp_path / "b", heldout=0.3).heldout_files) == 12  # 13 are not too many
     names = {os.path.basename(name)[:2] for name in files}
     books = re.findall(r"Book (\d+)", (tmp_path / "a/heldout.txt").read_text())

@@ -18,8 +18,6 @@ from bilm.text.settings import Settings
 if TYPE_CHECKING:
     from bilm.text.prepare import Preparation
 
-_WIDTH = 80
-_EXAMPLE = "as read"
 _N_NAMED = 10  # files, elements and the like that the page names
 
 
@@ -70,8 +68,10 @@ def prepare(texts: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -
     if as_json:
         click.echo(json_line(report.to_json()))
         return
-    for line in page(report):
-        click.echo(printable(line))
+    last = ""
+    for title, text in _rows(report):
+        click.echo(printable(f"{'' if title == last else title:<10}  {text}"))
+        last = title
 
 
 class PreparationProgress(ProgressLine):
@@ -84,27 +84,8 @@ class PreparationProgress(ProgressLine):
             self.show([read, f"{n_sentences:,} sentences"], lambda line: click.echo(line, err=True))
 
 
-def page(report: "Preparation") -> Iterator[str]:
-    """Yield the lines of a page about a corpus, with a column of titles and one of texts."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2))
-    last = ""
-    for title, text in _rows(report):
-        overflow: Any = "ellipsis" if title == _EXAMPLE else "fold"
-        cell = Text(text, no_wrap=title == _EXAMPLE, overflow=overflow)
-        table.add_row("" if title == last else title, cell)
-        last = title
-    console = Console(width=_WIDTH, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-    yield from map(str.rstrip, capture.get().splitlines())
-
-
 def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
-    """Yield titles and texts of the page."""
+    """Yield titles and texts of the page about a corpus."""
     for kind, n_files in report.kinds.items():
         yield "read", f"{kind}: {n_files:,} file{'s' * (n_files > 1)}"
     skipped: dict[str, list[str]] = {}
@@ -138,7 +119,7 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
     yield from (("warning", with_flags(text)) for text in report.warnings)
-    yield from ((_EXAMPLE, sentence) for sentence in report.examples)
+    yield from (("as read", f"{sentence:.200}") for sentence in report.examples)
     yield "written to", str(report.directory)
 
 
