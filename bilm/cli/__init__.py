@@ -12,11 +12,13 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -96,6 +98,20 @@ def with_flags(message: str) -> str:
     """Rewrite arguments in a message of the library, such as ``resume=True`` or `seed`, as flags."""
     message = _SWITCH.sub(r"--\1", message)
     return _ARGUMENT.sub(lambda match: "--" + match[1].replace("_", "-"), message)
+
+
+def echo(line: str, err: bool = False, indent: int = 2) -> None:
+    """Print a line, to standard error if `err`; for a terminal it is wrapped between words, then indented."""
+    click.echo(wrapped(line, sys.stderr if err else sys.stdout, indent), err=err)
+
+
+def wrapped(text: str, stream: TextIO, indent: int = 2) -> str:
+    """Return text with line breaks between words where a line is too long for the terminal `stream`."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    settings: Any = {"subsequent_indent": " " * indent, "break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(part, width, **settings) for part in text.split("\n"))
 
 
 @contextlib.contextmanager
@@ -189,10 +205,10 @@ def main() -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Escapes and shortens, because messages may quote files."""
+    """Escapes, shortens and wraps, because messages may quote files."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = f"{record.levelname.lower()}: {super().format(record)}"
         if record.name.startswith("bilm."):  # other libraries have no such flags
             message = with_flags(message)
-        return message_lines(message)
+        return wrapped(message_lines(message), sys.stderr)

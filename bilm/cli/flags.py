@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import without_xla
-from bilm.cli import with_flags
+from bilm.cli import echo, with_flags
 from bilm.errors import DataError, OptionsError
 from bilm.io import STDIN, is_url, json_objects, lines, shards
 from bilm.io.run_files import own_output
@@ -373,7 +373,7 @@ def say_end(text: "ModelText") -> None:
     """Print the share of unknown words to standard error at the end of a text, and what to doubt."""
     text.warn()
     if text.share:
-        click.echo(f"{text.n_words:,} words, {text.share}", err=True)
+        echo(f"{text.n_words:,} words, {text.share}", err=True)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from bilm.options import PRESETS
 from bilm.run_directory.records import HeldoutRecord
 from bilm.runs.reporter import Estimate, Outcome, ProgressReporter, Reporter, TrainingResult
 from bilm.training.meter import StepReport
-from tests.helpers import ROOT
+from tests.helpers import ROOT, TRAIN
 from tests.records import heldout_line, plan
 
 FULL = PRESETS["tiny"].with_values({"sample_softmax": False})
@@ -107,13 +107,14 @@ def test_output_that_cannot_be_written_ends_no_call(monkeypatch):
         ProgressReporter().warn("a warning")
 
 
-def written(width, **variables):
-    """What a training writes to a terminal of a width."""
-    reading, writing = pty.openpty()
-    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+def written(words, width=None, **variables):
+    """What Python writes to a terminal of a width, or to a pipe."""
+    reading, writing = pty.openpty() if width else os.pipe()
+    if width:
+        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
-        [sys.executable, "-c", "from tests.cli.test_progress import train; train()"],
+        [sys.executable, *map(str, words)],
         **dict.fromkeys(("stdin", "stdout", "stderr"), writing),
         env=environment | {"PYTHONPATH": str(ROOT)} | variables,
     )
@@ -126,7 +127,8 @@ def written(width, **variables):
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_terminal_line_fits(width):
-    text = written(width, TERM="xterm", NO_COLOR="1")
+    code = "from tests.cli.test_progress import train; train()"
+    text = written(("-c", code), width, TERM="xterm", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*[1-9]m", text)  # no colours
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
     steps = [line for line in lines if line.startswith("step 4")]
@@ -139,13 +141,25 @@ def test_terminal_line_fits(width):
 
 
 def test_dumb_terminal_gets_lines():
-    text = written(80, TERM="dumb")
+    text = written(("-c", "from tests.cli.test_progress import train; train()"), 80, TERM="dumb")
     assert "\x1b" not in text and [line[:8] for line in text.split("\r\n") if "step" in line] == [
         "training",
         "step 41 ",
         "step 43 ",
         "step 100",
     ]
+
+
+@pytest.mark.parametrize("width", [80, None], ids=["terminal", "pipe"])
+def test_result_wraps_at_words(width, tmp_path):
+    """A result is whole, as on a pipe, or in lines of a terminal's width with all its words."""
+    outfile = tmp_path / "vocabulary-with-a-long-name.txt"
+    text = written(("-m", "bilm", "vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile), width)
+    lines = text.splitlines()
+    result = " ".join(text.split())
+    assert re.fullmatch(r"2,650 tokens, .* words written to \S+, covering 100.00% of the tokens", result)
+    assert (len(lines) > 1) == bool(width)
+    assert not width or all(len(line) <= 80 or " " not in line.strip() for line in lines), lines
 
 
 def read(terminal):

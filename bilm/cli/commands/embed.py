@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bilm.backend.settings import LIBRARIES
-from bilm.cli import flags, process
+from bilm.cli import echo, flags, process
 from bilm.io import is_url, messages, outputs, shards
 from bilm.io.lines import read_words
 from bilm.io.progress import ProgressLine, clock
@@ -159,7 +159,7 @@ def embed(
         started = time.monotonic()
         settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
-        click.echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
+        echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
         return
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
@@ -215,7 +215,7 @@ def embed(
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
             instead = " in place of --overwrite" if overwrite else ""
-            click.echo(f"interrupted; the same command with --resume{instead} continues", err=True)
+            echo(f"interrupted; the same command with --resume{instead} continues", err=True)
         raise
     finally:
         progress.close()
@@ -224,8 +224,8 @@ def embed(
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
-            click.echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
-        click.echo(
+            echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
+        echo(
             f"{report.n_lines:,} {unit} -> {out}: {len(found):,} word types, {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
         )
@@ -235,7 +235,7 @@ def embed(
     kept = f", {report.n_kept:,} of them done before" if report.n_kept else ""
     rate = report.n_tokens / max(report.seconds, 1e-9)
     unknown = f", {read.share}" if read.share else ""
-    click.echo(
+    echo(
         f"{report.n_lines:,} {unit}{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )

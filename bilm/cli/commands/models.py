@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags, process
+from bilm.cli import echo, flags, process
 from bilm.errors import DataError
 from bilm.io.lines import read_words
 from bilm.io.messages import json_line, printable
@@ -39,7 +39,7 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     for line in lines:
-        click.echo(printable(line))
+        echo(printable(line))
     if with_arrays:
         click.echo("arrays:")
         arrays = facts["arrays"]
@@ -76,10 +76,10 @@ def test(compat: str | None, as_json: bool, **arguments: Any) -> None:  # noqa: 
     result = test.test(**arguments, compat=compat, reporter=PrintingReporter())
     perplexities = {"forward": result.forward_perplexity, "backward": result.backward_perplexity}
     parts = [f"{name} {value:.4f}" for name, value in perplexities.items() if value is not None]
-    click.echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
+    echo(f"perplexity: {', '.join(parts)}, combined {result.perplexity:.4f} ({result.tokens:,} tokens)")
     if result.oov_rate:
         unknown = f"unknown words, {result.oov_rate:.2%} of the text, count as one word <UNK>"
-        click.echo(f"perplexity of the known words: {result.known_perplexity:.4f} ({unknown})")
+        echo(f"perplexity of the known words: {result.known_perplexity:.4f} ({unknown})")
     if compat is not None:
         click.echo(f"FINISHED!  AVERAGE PERPLEXITY = {result.perplexity}")
     if as_json:
@@ -284,10 +284,10 @@ def predict(
             click.echo(printable(line) if sys.stdout.isatty() else line)
     flags.say_end(text)
     if absent:
-        click.echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
+        echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
     if attached:
         times = f", one of {n_attached:,}" if n_attached > 1 else ""
-        click.echo(f"{sentences}: {attached}, and was not filled{times}", err=True)
+        echo(f"{sentences}: {attached}, and was not filled{times}", err=True)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
 
@@ -326,20 +326,18 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     from bilm.runs import dump_weights
 
     result = dump_weights.dump_weights(**arguments)
-    click.echo(
+    echo(
         f"{result.checkpoint} -> {result.weight_file}: {result.n_arrays} arrays, {result.n_values:,} values, "
         "read back and equal"
     )
-    click.echo(f"options -> {result.options_file}")
+    echo(f"options -> {result.options_file}")
     if result.vocabulary_file is not None:
-        click.echo(f"vocabulary -> {result.vocabulary_file}")
-        click.echo(f"card -> {result.card_file}")
+        echo(f"vocabulary -> {result.vocabulary_file}")
+        echo(f"card -> {result.card_file}")
         if arguments["description"] is None:
-            click.echo(
-                "the card has no description of the model and its text; --description writes one", err=True
-            )
+            echo("the card has no description of the model and its text; --description writes one", err=True)
     if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
-        click.echo(f"cannot be read by {', '.join(programs)}")
+        echo(f"cannot be read by {', '.join(programs)}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
@@ -359,10 +357,6 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     embedder = ElmoEmbedder(model=model, vocab_file=vocab_file)
     write_saved_model(embedder.model.encoder, directory, embedder.vocabulary, overwrite)
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
-    click.echo(
-        f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default"
-    )
+    echo(f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default")
     if form := embedder.model.options.unicode_form:
-        click.echo(
-            f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it"
-        )
+        echo(f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it")

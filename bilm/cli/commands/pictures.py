@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bilm.cli import flags, process
+from bilm.cli import echo, flags, process
 from bilm.errors import DataError
 from bilm.io import messages, outputs
 from bilm.io.run_files import DIGEST_FILE
@@ -38,7 +38,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
     metrics = curves.load_curves(model)
     digests = [file for run in model if (file := run / DIGEST_FILE).is_file()]
     if len({file.read_bytes() for file in digests}) > 1:
-        click.echo("the runs have different vocabularies; their perplexities cannot be compared", err=True)
+        echo("the runs have different vocabularies; their perplexities cannot be compared", err=True)
     if outfile is not None:
         pictures.save_picture(curves.curves_picture(metrics, x), outfile, overwrite)
         click.echo(f"plot -> {outfile}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bilm.cli import flags, with_flags
+from bilm.cli import echo, flags, with_flags
 from bilm.errors import OptionsError
 from bilm.io.messages import json_line, printable, size_of
 from bilm.io.progress import ProgressLine
@@ -70,7 +70,7 @@ def prepare(texts: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -
         return
     last = ""
     for title, text in _rows(report):
-        click.echo(printable(f"{'' if title == last else title:<10}  {text}"))
+        echo(printable(f"{'' if title == last else title:<10}  {text}"), indent=12)
         last = title
 
 

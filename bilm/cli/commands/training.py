@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import click
 
 from bilm.backend import settings as backend_settings
-from bilm.cli import flags, process, with_flags
+from bilm.cli import echo, flags, process, with_flags
 from bilm.errors import BilmError, DataError
 from bilm.io import background, progress, run_files
 from bilm.io.shards import can_be_read_once
@@ -41,7 +41,7 @@ class PrintingReporter(reporter.ProgressReporter):
     def write(self, line: str, is_result: bool = True) -> None:
         """Print a line with flags for arguments; a stream that fails, as on a full disk, is given up."""
         try:
-            click.echo(with_flags(line), err=not is_result)
+            echo(with_flags(line), err=not is_result)
         except OSError as error:
             if self._stop is None:
                 raise

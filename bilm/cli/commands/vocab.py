@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from bilm.cli import flags
+from bilm.cli import echo, flags
 from bilm.errors import DataError, VocabularyError
 from bilm.io import atomic, is_url, outputs, shards
 from bilm.options.parameters import UnicodeForm
@@ -74,10 +74,10 @@ def build(
     if form is None and (forms := describe_forms(counts.words)):
         doubts.append(forms)
     for doubt in doubts:
-        click.echo(f"warning: {doubt}", err=True)
+        echo(f"warning: {doubt}", err=True)
     if counts.n_merged:
-        click.echo(f"{form}: {counts.n_merged:,} words also occurred in another normal form", err=True)
-    click.echo(
+        echo(f"{form}: {counts.n_merged:,} words also occurred in another normal form", err=True)
+    echo(
         f"{counts.n_tokens:,} tokens, {counts.n_types:,} types{describe_blank_lines(n_blank)}; "
         f"{len(counts.words):,} words written to {outfile}, covering {counts.coverage:.2%} of the tokens"
     )
@@ -110,7 +110,7 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...]) -> No
         findings = [*dict.fromkeys([*findings, *(Finding("warning", None, doubt) for doubt in doubts)])]
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
-        click.echo(f"{finding.severity}: {place}: {finding.message}")
+        echo(f"{finding.severity}: {place}: {finding.message}")
     if not findings:
-        click.echo(f"{vocabulary}: no problems found")
+        echo(f"{vocabulary}: no problems found")
     context.exit(int(any(finding.severity == "error" for finding in findings)))
