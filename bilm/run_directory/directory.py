@@ -292,7 +292,7 @@ class RunDirectory:
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
     def discard_unsaved(self, lock: atomic.FileLock | None = None) -> None:
-        """Remove a run without checkpoints, except for the text of a diverged step.
+        """Remove a run without checkpoints.
 
         Args:
             lock: lock of the directory; without it in its place, another run may be there.

@@ -178,16 +178,14 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
 
 
 def remove_run(path: Path) -> None:
-    """Remove the files of a run of bilm, except for the texts of diverged steps, which an error has named.
+    """Remove the files of a run of bilm.
 
     Raises:
         OSError: a file cannot be removed.
     """
     if not (path / run_files.MARK_FILE).exists():
         return
-    left = [file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")]
-    kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
-    files = [file for file in run_files.run_files(path) if file.name not in kept]
+    files = [file for file in run_files.run_files(path) if file.name != run_files.LOCK_FILE]
     # What makes it a run first, so that a half-removed one is not taken for a run; the mark last.
     places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 3}
     for file in sorted(files, key=lambda file: places.get(file.name, 1 if file.suffix == ".index" else 2)):

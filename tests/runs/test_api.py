@@ -361,23 +361,6 @@ def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
     assert (result.outcome, result.step) == ("stopped", 10)
 
 
-@pytest.mark.slow
-def test_new_run_keeps_diverged_text(tmp_path, monkeypatch):
-    with pytest.raises(BilmError, match=r"its text is in .*diverged-\d+\.txt"):
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
-    (text,) = (tmp_path / "run").glob("diverged-*.txt")
-    content = text.read_text()
-    result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_steps=1)
-    assert result.step == 1 and content and text.read_text() == content
-
-    def full(*_):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("bilm.runs.loop.atomic", types.SimpleNamespace(write=full))
-    with pytest.raises(BilmError, match=r"gradient norm \S+\. Try a smaller learning_rate than 1e\+30"):
-        bilm.train(TRAIN, VOCAB, tmp_path / "other", options=OPTIONS, optimizer="sgd", learning_rate=1e30)
-
-
 def test_rows_are_those_of_bilm_tfs_number():
     with pytest.raises(ArgumentError, match="`batch_size` needs `compat`"):
         bilm.test(HELDOUT, "run", batch_size=2)
