@@ -10,7 +10,7 @@ from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.model_card import CARD_NAME, model_card
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
-from bilm.weights.dump import DumpResult, is_own_form, options_beside, options_text, unreadable_by
+from bilm.weights.dump import DumpResult, is_own_form, options_beside, options_text
 from bilm.weights.hdf5_file import write_hdf5
 
 
@@ -106,10 +106,7 @@ def dump_weights(
                 (temporary / ARGUMENTS_FILE).write_bytes(arguments.read_bytes())
             if stored.steps.content is not None:
                 (temporary / TEXT_FILE).write_bytes(stored.steps.content)
-    reasons = unreadable_by(stored.options)
-    return DumpResult(
-        file, options_file, stored.source, len(names), n_values, vocabulary_file, card_file, reasons
-    )
+    return DumpResult(file, options_file, stored.source, len(names), n_values, vocabulary_file, card_file)
 
 
 def _is_ours(directory: Path) -> bool:

@@ -1,8 +1,7 @@
-"""Dumped weights and the options beside them: where they go, and which programs read them."""
+"""Dumped weights and the options beside them: where they go."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bilm.errors import BilmError, WeightsError
@@ -24,8 +23,6 @@ class DumpResult:
         n_values: number of values in these arrays.
         vocabulary_file: vocabulary, if a directory was written.
         card_file: model card, if a directory was written.
-        unreadable_by: programs among bilm-tf, AllenNLP and simple_elmo that cannot read the weights, each
-            with the reasons.
     """
 
     weight_file: Path
@@ -35,7 +32,6 @@ class DumpResult:
     n_values: int
     vocabulary_file: Path | None = None
     card_file: Path | None = None
-    unreadable_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, str]]:
@@ -51,28 +47,6 @@ def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, st
     if outputs.require_kind(options_file, outputs.FILE) == weights.resolve():
         raise WeightsError(f"{weights}: is the name of the options file; give the weights another name")
     return options_file, {} if _holds(options_file, text) else {options_file: text}
-
-
-def unreadable_by(options: Options) -> dict[str, list[str]]:
-    """Return the programs that cannot read the dumped weights of a model, each with the reasons."""
-    lstm, cnn = options.lstm, options.char_cnn
-    dim = lstm.projection_dim
-    n_filters, width = (dim + 1, 50) if cnn is None else (cnn.n_filters, cnn.max_characters_per_token)
-    reasons = [
-        ("one direction", not options.bidirectional, "bilm-tf AllenNLP simple_elmo"),
-        ("words as input", cnn is None, "AllenNLP simple_elmo"),
-        (f"{lstm.n_layers} LSTM layers", lstm.n_layers > 8, "bilm-tf simple_elmo"),
-        (f"{n_filters} filters for {dim} dimensions", n_filters < dim, "bilm-tf simple_elmo"),
-        (f"{n_filters} filters, no projection", n_filters == dim, "AllenNLP"),
-        ("LSTM without projection", not lstm.use_projection, "AllenNLP"),
-        ("LSTM without skip connections", not lstm.use_skip_connections, "AllenNLP"),
-        (f"{width} characters of a word, not 50", width != 50, "AllenNLP"),
-    ]
-    by_program = {
-        program: [reason for reason, applies, programs in reasons if applies and program in programs]
-        for program in ("bilm-tf", "AllenNLP", "simple_elmo")
-    }
-    return {program: why for program, why in by_program.items() if why}
 
 
 def options_text(options: Options) -> str:

@@ -335,8 +335,6 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
         echo(f"card -> {result.card_file}")
         if arguments["description"] is None:
             echo("the card has no description of the model and its text; --description writes one", err=True)
-    if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
-        echo(f"cannot be read by {', '.join(programs)}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
