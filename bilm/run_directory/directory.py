@@ -94,11 +94,6 @@ class RunDirectory:
             raise
         return run
 
-    def _keep_options(self) -> None:
-        """Write ``options.json`` if it is not there."""
-        if not (file := self.path / run_files.OPTIONS_FILE).exists():
-            atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
-
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which errors of writing become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written", DataError)
@@ -136,7 +131,8 @@ class RunDirectory:
         with self._written():
             if not (mark := self.path / run_files.MARK_FILE).exists():
                 atomic.write(mark, (json.dumps({"written_by": WRITER}) + "\n").encode())
-            self._keep_options()
+            if not (file := self.path / run_files.OPTIONS_FILE).exists():
+                atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     atomic.write(self.path / name, data)
@@ -162,8 +158,7 @@ class RunDirectory:
         """Find a checkpoint by name; its weights are read once, to compare checksums, and kept until used.
 
         Args:
-            checkpoint: ``latest``, ``best`` (lowest heldout perplexity), a step, or the name of its files
-                without their endings, such as ``model.ckpt-12``.
+            checkpoint: ``latest``, ``best`` (lowest heldout perplexity), a step, or ``model.ckpt-STEP``.
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
@@ -176,22 +171,20 @@ class RunDirectory:
         weights = [weight.tf1 for weight in self.names]
         if name == "latest":
             return self._settled(lambda: self._newest_whole(weights))
-        is_step = name.isdecimal() and len(name) <= _LONGEST_STEP
-        named = self.index.prefix(name) if is_step else self.path / name
-        if name != "best" and not is_step and name not in {file.stem for file in self.path.glob("*.index")}:
-            expected = "must be latest, best, a step, or the name of a checkpoint"
-            raise OptionsError(f"checkpoint {name!r:.80}: {expected}")
+        step = name.removeprefix(run_files.CHECKPOINT)
+        if name != "best" and not (step.isdecimal() and len(step) <= _LONGEST_STEP):
+            raise OptionsError(f"checkpoint {name!r:.80}: must be latest, best, a step, or model.ckpt-STEP")
 
         def find() -> CheckpointFile:
-            if is_step and int(name) not in (steps := self.index.steps()):
+            if name == "best":
+                best = state.best_step(self._newest_whole(None))
+                if best is None:
+                    raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
+                return self._checked(self.index.prefix(best), weights)
+            if int(step) not in (steps := self.index.steps()):
                 there = f"those of the steps {', '.join(map(str, steps))}" if steps else "none"
-                raise CheckpointError(f"{named}: no such checkpoint; there are {there}")
-            if name != "best":
-                return self._checked(named, weights)
-            best = state.best_step(self._newest_whole(None))
-            if best is None:
-                raise CheckpointError(f"{self.path}: no best checkpoint: no heldout text was scored")
-            return self._checked(self.index.prefix(best), weights)
+                raise CheckpointError(f"{self.index.prefix(step)}: no such checkpoint; there are {there}")
+            return self._checked(self.index.prefix(step), weights)
 
         return self._settled(find)
 
@@ -272,7 +265,6 @@ class RunDirectory:
         """
         prefix = self.index.prefix(step)
         with self._written():
-            self._keep_options()
             variables, extras = model.named_weights(), {**(extras or {}), **optimizer.slots()}
             sums = optimizer.accumulators(variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
@@ -392,7 +384,7 @@ class RunModel(distribution.StoredModel):
         """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: the vocabularies differ; the message gives the first difference.
+            VocabularyError: the vocabularies differ.
         """
         files.check_vocabulary(self.path, vocabulary)
         distribution.require_size(vocabulary, self.n_predicted, str(self.path))
