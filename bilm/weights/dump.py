@@ -4,10 +4,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.errors import BilmError, WeightsError
+from bilm.errors import WeightsError
 from bilm.io import outputs, run_files
 from bilm.options import Options
-from bilm.options.options_file import read_options
 from bilm.weights.distribution import HDF5_ENDS, OPTIONS_NAME, options_of
 
 
@@ -61,18 +60,10 @@ def _options_file(weights: Path, text: str) -> Path:
     has_others = name in names and any(
         other.endswith((*HDF5_ENDS, ".th")) for other in names - {weights.name}
     )
-    is_theirs = has_others and _rewritten(weights.with_name(name)) != text
+    is_theirs = has_others and not _holds(weights.with_name(name), text)
     if name == OPTIONS_NAME and (is_theirs or run_files.own_output(weights.parent)):
         return weights.with_suffix(".options.json")
     return weights.with_name(name)
-
-
-def _rewritten(options_file: Path) -> str | None:
-    """Return the text that bilm would write for the options in a file; None if they cannot be read."""
-    try:
-        return options_text(read_options(options_file, for_inference=True))
-    except BilmError:
-        return None
 
 
 def _holds(file: Path, text: str) -> bool:
@@ -81,9 +72,3 @@ def _holds(file: Path, text: str) -> bool:
         return file.read_bytes() == text.encode()
     except OSError:
         return False
-
-
-def is_own_form(options_file: Path) -> bool:
-    """Return true if a file has options exactly as bilm writes them beside dumped weights."""
-    text = _rewritten(options_file)
-    return text is not None and _holds(options_file, text)

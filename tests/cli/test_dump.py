@@ -186,10 +186,10 @@ def test_a_directory_that_is_there(archive, tmp_path):
     assert refuse("dump-weights", *flags) == f"{model}: exists; --overwrite replaces it"
     run("dump-weights", *flags, "--overwrite")
     not_ours = f"{model}: exists and is not a model that bilm wrote, with nothing else"
-    options = (model / "options.json").read_bytes()
-    (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))
+    card = (model / "README.md").read_bytes()
+    (model / "README.md").write_bytes(card.replace(b"library_name", b"library"))
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
-    (model / "options.json").write_bytes(options)
+    (model / "README.md").write_bytes(card)
     words = (model / "vocab.txt").rename(tmp_path / "words.txt")
     (model / "vocab.txt").symlink_to(words)
     assert refuse("dump-weights", *flags, "--overwrite").startswith(not_ours)
