@@ -169,6 +169,11 @@ def _embeddings(file):
     )
 
 
+def _describe(flag, weights):
+    weights.with_name("options.json").write_text(json.dumps(OPTIONS.to_inference_json()))
+    invoke("info", flag, weights)
+
+
 def _vectors(file):
     file["embedding"] = np.ones((5, 4), "f4")
 
@@ -178,8 +183,8 @@ HDF5 = {
         ("weights.hdf5", _weights),
         [
             lambda place: read_hdf5(place / "weights.hdf5", dump_names(OPTIONS)),
-            lambda place: invoke("info", "--arrays", place / "weights.hdf5"),
-            lambda place: invoke("info", "--json", place / "weights.hdf5"),
+            lambda place: _describe("--arrays", place / "weights.hdf5"),
+            lambda place: _describe("--json", place / "weights.hdf5"),
         ],
     ),
     "vectors": (("vectors.hdf5", _vectors), [lambda place: read_token_embeddings(place / "vectors.hdf5", 4)]),

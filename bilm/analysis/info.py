@@ -9,9 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
-
-from bilm.errors import BilmError, OptionsError
 from bilm.io import PathLike, messages, run_files
 from bilm.options import Options
 from bilm.run_directory import records
@@ -25,7 +22,7 @@ def describe(path: PathLike) -> tuple[dict[str, Any], list[str]]:
 
     Args:
         path: a run directory of bilm or bilm-tf; a folder or archive in the layout of vectors.nlpl.eu; or
-            a weight file, HDF5 with or without its options.
+            a weight file with its options beside it.
 
     Returns:
         The complete description, as a JSON object, and as lines of text without the list of arrays.
@@ -118,52 +115,27 @@ def _n_bytes(directory: Path, start: str = "") -> dict[str, int]:
 
 
 def _describe_weights(path: Path) -> tuple[dict[str, Any], list[str]]:
-    model = None
-    try:
-        model = distribution.find_distribution(path)
-    except BilmError:  # no options next to it
-        if not h5py.is_hdf5(path):
-            raise
-    file = distribution.ModelFile(path) if model is None else model.dumped
-    source, shapes, n_bytes = str(file), file.shapes, file.n_bytes
-    options = names.infer_options(shapes, source)
-    check_arrays(shapes, names.weight_names(options), source)
-    is_inferred, disagreement, n_words = True, None, None
-    if model is not None:
-        try:
-            disagreement = "\n".join(names.differences(model.options, options)) or None
-        except OptionsError as error:
-            disagreement = str(error)
-        if disagreement is None:
-            options = dataclasses.replace(model.options, n_tokens_vocab=options.n_tokens_vocab)
-            is_inferred = False
-        vocabulary = model.vocabulary()
-        n_words = vocabulary and vocabulary.size
-    own_names = {name.hdf5: name.own for name in names.weight_names(options)}
-    arrays = ((name, own, shapes[name]) for name, own in own_names.items() if name in shapes)
+    model = distribution.find_distribution(path)
+    source, shapes, n_bytes = model.source, model.dumped.shapes, model.dumped.n_bytes
+    (n_tokens, *_) = shapes.get("softmax/b") or shapes.get("embedding") or (None,)
+    options = dataclasses.replace(model.options, n_tokens_vocab=n_tokens)
+    stored = check_arrays(shapes, names.weight_names(options), source)
+    vocabulary = model.vocabulary()
     facts = {
         "kind": "weights",
-        **_facts(source, options, arrays),
-        # Inferred options are incomplete: only the known values are listed.
-        "options": names.known_from_shapes(options) | ({} if is_inferred else options.to_inference_json()),
-        "inferred": is_inferred,
-        "options_file": model and str(model.options_file),
-        "disagreement": disagreement,
+        **_facts(source, options, ((name.hdf5, name.own, name.shape) for name in stored)),
+        "options": {"bidirectional": options.bidirectional} | options.to_inference_json(),
+        "options_file": str(model.options_file),
         "bytes": n_bytes,
-        "words": n_words,
+        "words": vocabulary and vocabulary.size,
     }
-    lines = [f"{source}: weights, {len(facts['arrays'])} arrays, {messages.size_of(n_bytes)}"]
-    lines += _architecture(facts["parts"], options, is_inferred)
-    if options.n_tokens_vocab is not None:
-        lines.append(f"vocabulary: {options.n_tokens_vocab:,} words")
-    elif n_words is not None:
-        lines.append(f"vocabulary: {n_words:,} words, not needed for embedding")
-    options_file = "none next to it" if model is None else f"{model.options_file} does not fit"
-    inferred = f"{options_file}; the above is inferred from the arrays' shapes"
-    if model is not None:
-        lines.append(f"text: {model.steps.describe()}")
-    lines.append(f"options: {inferred if is_inferred else facts['options_file'] + ' fits'}")
-    lines += [f"  {line}" for line in (disagreement or "").splitlines()]
+    lines = [f"{source}: weights, {len(stored)} arrays, {messages.size_of(n_bytes)}"]
+    lines += _architecture(facts["parts"], options)
+    if n_tokens is not None:
+        lines.append(f"vocabulary: {n_tokens:,} words")
+    elif vocabulary is not None:
+        lines.append(f"vocabulary: {vocabulary.size:,} words, not needed for embedding")
+    lines += [f"text: {model.steps.describe()}", f"options: {model.options_file}"]
     return facts, lines
 
 
@@ -198,8 +170,8 @@ def _facts(
     }
 
 
-def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = False) -> Iterator[str]:
-    """Yield lines on parameters and architecture; inferred options show only the values known from shapes."""
+def _architecture(parts: dict[str, int], options: Options) -> Iterator[str]:
+    """Yield lines on parameters and architecture."""
     yield f"parameters: {sum(parts.values()):,}"
     for part, n_values in parts.items():
         yield f"  {part:<14}{n_values:>14,}"
@@ -208,14 +180,12 @@ def _architecture(parts: dict[str, int], options: Options, is_inferred: bool = F
         widths = sorted({width for width, _ in cnn.filters})
         span = f"{widths[0]}-{widths[-1]}" if widths else "no"
         line = f"{cnn.n_filters:,} filters of widths {span} over {cnn.embedding_dim} dimensions"
-        if not is_inferred:
-            line += f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
+        line += f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
         yield f"characters: {line}; highways: {cnn.n_highway}"
     line = f"{lstm.n_layers} x {lstm.dim:,}"
     line += f" projected to {lstm.projection_dim:,}" if lstm.use_projection else ", not projected"
     line += ", both directions" if options.bidirectional else ", forward only"
-    if not is_inferred:
-        line += ", residual" if lstm.use_skip_connections else ", not residual"
-        clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
-        line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
+    line += ", residual" if lstm.use_skip_connections else ", not residual"
+    clips = (("cell", lstm.cell_clip), ("projection", lstm.proj_clip))
+    line += "".join(f", {name} clipped at {clip:g}" for name, clip in clips if clip)
     yield f"LSTM: {line}"

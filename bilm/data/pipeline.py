@@ -21,9 +21,7 @@ import numpy as np
 from bilm.data import stream
 from bilm.io import PathLike
 from bilm.options import CharCNNOptions, Options
-from bilm.vocabulary import vocabulary, vocabulary_file
-
-_MARKS = {vocabulary.BEGIN_SENTENCE: vocabulary_file.BOS, vocabulary.END_SENTENCE: vocabulary_file.EOS}
+from bilm.vocabulary import vocabulary
 
 
 class Rows:
@@ -239,24 +237,6 @@ def compact(
     characters = tuple(vocab.character_rows(types[start:end], extra, width) for (start, end), width in bounds)
     type_words = np.where(types < vocab.size, types, np.int32(-1))
     return Batch(characters, type_words, of_word[flat].reshape(words.shape), targets)
-
-
-def batch_lines(batch: Batch, vocab: vocabulary.Vocabulary) -> list[str]:
-    """Return the words that each row of a batch reads in the forward direction, one line per row.
-
-    For a character-level model, words are truncated to the characters that it reads.
-    """
-    words = [_word(row) for rows in batch.type_characters for row in rows] or vocab.words
-    return [" ".join(words[k] for k in row) for row in batch.token_types[0].T]
-
-
-def _word(row: np.ndarray) -> str:
-    """Return the word of a row of character ids."""
-    ids = row.tolist()
-    ids = ids[1 : ids.index(vocabulary.END_WORD)]
-    if len(ids) == 1 and ids[0] in _MARKS:
-        return _MARKS[ids[0]]
-    return bytes(ids).decode("utf-8", errors="replace")
 
 
 class TrainingBatch(NamedTuple):

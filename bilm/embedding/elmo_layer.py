@@ -323,8 +323,7 @@ class Elmo(backend.Layer):
         }
         hdf5_file.write_hdf5(weights, arrays, dump_names(options), beside, overwrite)
         n_values = sum(array.size for array in arrays.values())
-        reasons = dump.unreadable_by(options)
-        return dump.DumpResult(weights, options_file, self.name, len(arrays), n_values, unreadable_by=reasons)
+        return dump.DumpResult(weights, options_file, self.name, len(arrays), n_values)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Elmo":

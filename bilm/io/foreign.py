@@ -48,14 +48,6 @@ _NOT_TEXT = {
     ),
     rb"PK[\x03\x05\x07]|.{257}ustar(\0|  \0)|7z\xbc\xaf|Rar!\x1a": "an archive; unpack it",
     rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",
-    rb"\xd0\xcf\x11\xe0": "an old Office document (.doc); `soffice --convert-to txt` makes text of it",
-    rb"\x1f\x8b|\xfd7zXZ|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd": "compressed twice; decompress it once",
-    rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|AT&TFORM": (
-        "a picture; a program for OCR reads text in it"
-    ),
-    rb"RIFF.{4}(WAVE|AVI )|ID3[\x02-\x04]|OggS\0|fLaC\0|\0.{3}ftyp": "a recording, not text",
-    rb"PAR1\x15|SQLite format 3\0|\x89HDF": "a database; export its text",
-    rb"\x7fELF|MZ.\0": "a program, not text",
     rb"version https://git-lfs": _LFS,
     rb"WARC/\d": "a web archive; a program such as warcio takes its pages out",
     rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",

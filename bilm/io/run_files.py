@@ -19,8 +19,6 @@ TRAIN_DIRECTORY = "train"
 METRICS_FILE = "metrics.jsonl"
 CALLS_FILE = "calls.jsonl"
 ARGUMENTS_FILE = "run.toml"
-DIVERGED = "diverged-"
-"""Beginning of the names of texts of diverged steps."""
 EVENTS_SUFFIX = ".bilm"
 """Suffix of bilm's TensorBoard files, which no other program uses."""
 MARK_FILE = "bilm-run.json"
@@ -30,7 +28,7 @@ CHANGED = (STATE_FILE, METRICS_FILE, CALLS_FILE, ARGUMENTS_FILE)
 
 _FILES = (*CHANGED, OPTIONS_FILE, VOCABULARY_FILE, DIGEST_FILE, TEXT_FILE, MARK_FILE, LOCK_FILE)
 _NAME = re.compile(
-    rf"{'|'.join(map(re.escape, _FILES))}|{DIVERGED}[0-9]+(-[0-9]+)?\.txt"
+    rf"{'|'.join(map(re.escape, _FILES))}"
     rf"|{re.escape(CHECKPOINT)}[0-9]{{1,18}}\.(index|meta|data-[0-9]{{5}}-of-[0-9]{{5}})"
     rf"|events\.out\.tfevents\..+{re.escape(EVENTS_SUFFIX)}"
 )

@@ -94,11 +94,6 @@ class RunDirectory:
             raise
         return run
 
-    def _keep_options(self) -> None:
-        """Write ``options.json`` if it is not there."""
-        if not (file := self.path / run_files.OPTIONS_FILE).exists():
-            atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
-
     def _written(self) -> contextlib.AbstractContextManager[None]:
         """Context in which errors of writing become `CheckpointError`."""
         return messages.os_errors_as(CheckpointError, f"{self.path}: cannot be written", DataError)
@@ -136,7 +131,8 @@ class RunDirectory:
         with self._written():
             if not (mark := self.path / run_files.MARK_FILE).exists():
                 atomic.write(mark, (json.dumps({"written_by": WRITER}) + "\n").encode())
-            self._keep_options()
+            if not (file := self.path / run_files.OPTIONS_FILE).exists():
+                atomic.write(file, (json.dumps(self.options.to_json(), indent=1) + "\n").encode())
             if not (self.path / run_files.VOCABULARY_FILE).exists():
                 for name, data in files.vocabulary_files(vocabulary).items():
                     atomic.write(self.path / name, data)
@@ -179,8 +175,8 @@ class RunDirectory:
         is_step = name.isdecimal() and len(name) <= _LONGEST_STEP
         named = self.index.prefix(name) if is_step else self.path / name
         if name != "best" and not is_step and name not in {file.stem for file in self.path.glob("*.index")}:
-            expected = "must be latest, best, a step, or the name of a checkpoint"
-            raise OptionsError(f"checkpoint {name!r:.80}: {expected}")
+            choices = "latest, best, a step or the name of a checkpoint"
+            raise OptionsError(f"`checkpoint` is {name!r:.80}; give {choices}")
 
         def find() -> CheckpointFile:
             if is_step and int(name) not in (steps := self.index.steps()):
@@ -272,7 +268,6 @@ class RunDirectory:
         """
         prefix = self.index.prefix(step)
         with self._written():
-            self._keep_options()
             variables, extras = model.named_weights(), {**(extras or {}), **optimizer.slots()}
             sums = optimizer.accumulators(variables)
             write_checkpoint(prefix, self.names, variables, sums, step, train_perplexity, extras)
@@ -292,7 +287,7 @@ class RunDirectory:
         return [other for other in own[: max(0, len(own) + 1 - keep)] if other not in spare]
 
     def discard_unsaved(self, lock: atomic.FileLock | None = None) -> None:
-        """Remove a run without checkpoints, except for the text of a diverged step.
+        """Remove a run without checkpoints.
 
         Args:
             lock: lock of the directory; without it in its place, another run may be there.
@@ -392,7 +387,7 @@ class RunModel(distribution.StoredModel):
         """Check that a vocabulary is the one of the run.
 
         Raises:
-            VocabularyError: the vocabularies differ; the message gives the first difference.
+            VocabularyError: the vocabularies differ.
         """
         files.check_vocabulary(self.path, vocabulary)
         distribution.require_size(vocabulary, self.n_predicted, str(self.path))

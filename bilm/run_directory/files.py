@@ -6,8 +6,6 @@ a new run; then all files with such names belong to the run.
 
 import contextlib
 import hashlib
-import itertools
-import json
 import logging
 import os
 import re
@@ -19,7 +17,6 @@ from bilm.io import atomic, foreign, messages, outputs, run_files
 from bilm.options import Options
 from bilm.options.options_file import read_options
 from bilm.options.recipes import OF_BILM_TF
-from bilm.run_directory.records import read_calls
 from bilm.vocabulary.vocabulary import Vocabulary
 
 _LOG = logging.getLogger(__name__)
@@ -178,16 +175,14 @@ def require_replaceable(path: Path, overwrite: bool, inputs: Collection[Path] = 
 
 
 def remove_run(path: Path) -> None:
-    """Remove the files of a run of bilm, except for the texts of diverged steps, which an error has named.
+    """Remove the files of a run of bilm.
 
     Raises:
         OSError: a file cannot be removed.
     """
     if not (path / run_files.MARK_FILE).exists():
         return
-    left = [file.name for file in path.glob(f"{run_files.DIVERGED}*.txt")]
-    kept = {run_files.LOCK_FILE, *left, *([run_files.MARK_FILE] if left else [])}
-    files = [file for file in run_files.run_files(path) if file.name not in kept]
+    files = [file for file in run_files.run_files(path) if file.name != run_files.LOCK_FILE]
     # What makes it a run first, so that a half-removed one is not taken for a run; the mark last.
     places = {run_files.STATE_FILE: 0, run_files.MARK_FILE: 3}
     for file in sorted(files, key=lambda file: places.get(file.name, 1 if file.suffix == ".index" else 2)):
@@ -217,20 +212,13 @@ def check_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
     """Check that a vocabulary is the one of the run, if the run has recorded it.
 
     Raises:
-        VocabularyError: the vocabularies differ; the message gives the first difference.
+        VocabularyError: the vocabularies differ.
     """
     text = vocabulary_files(vocabulary)[run_files.VOCABULARY_FILE]
     if _recorded_digest(path) in (None, _sha256(text)):
         return
-    if not (copy := path / run_files.VOCABULARY_FILE).exists():
-        raise VocabularyError(f"the vocabulary is not the run's, whose copy, {copy}, is missing")
-    words = outputs.read_file(copy, VocabularyError).decode("utf-8", "replace").split("\n")[:-1]
-    shown = map(repr, vocabulary.words), map(repr, words)
-    pairs = enumerate(itertools.zip_longest(*shown, fillvalue="no word"), 1)
-    line, here, there = next((line, new, old) for line, (new, old) in pairs if new != old)
-    sizes = "" if vocabulary.size == len(words) else f"{vocabulary.size:,} words instead of {len(words):,}; "
-    difference = f"first difference at line {line}: {here:.80} instead of {there:.80}"
-    raise VocabularyError(f"the vocabulary is not the run's, {copy}: {sizes}{difference}")
+    copy = path / run_files.VOCABULARY_FILE
+    raise VocabularyError(f"the vocabulary is not the run's, whose copy is {copy}")
 
 
 def _recorded_digest(path: Path) -> str | None:
@@ -247,25 +235,19 @@ def _sha256(content: bytes) -> str:
 def read_run_options(path: Path) -> Options:
     """Read the options of a run; keys that bilm-tf's ``options.json`` lacks have the values of bilm-tf.
 
-    Where ``options.json`` was lost, they are those of the first call in ``calls.jsonl``; warns of it.
-
     Raises:
         CheckpointError: the path is not a run directory; the message says what it is, if known.
         OptionsError: the options are invalid.
     """
-    file, calls, data = path / run_files.OPTIONS_FILE, path / run_files.CALLS_FILE, None
-    is_lost = not file.exists() and CheckpointIndex(path).exists()
-    if is_lost and (made := read_calls(calls)):
-        _LOG.warning("%s: missing; the options are those in %s", file, calls.name)
-        data = json.dumps(dict(made[0].options)).encode()
-    elif not file.is_file():
+    file = path / run_files.OPTIONS_FILE
+    if not file.is_file():
         problem = run_files.own_output(path) or "no such directory"
         if is_run(path) and not is_begun(path):
             problem = "a training there is still reading its text, or was killed meanwhile"
         elif path.exists():
             problem = foreign.what_it_is(path) or "no options.json in it; weights are given as `model`"
         raise CheckpointError(f"{path}: not a run directory: {problem}")
-    options = read_options(file, data, missing=OF_BILM_TF)
+    options = read_options(file, missing=OF_BILM_TF)
     if options.n_tokens_vocab is None:
         problem = "its options.json goes with dumped weights"
         remedy = "give their file as `model`, or restore the options that the run was trained with"

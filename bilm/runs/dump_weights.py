@@ -10,7 +10,7 @@ from bilm.run_directory.files import vocabulary_files
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.model_card import CARD_NAME, model_card
 from bilm.weights.distribution import OPTIONS_NAME, VOCABULARY_NAME, WEIGHTS_NAME
-from bilm.weights.dump import DumpResult, is_own_form, options_beside, options_text, unreadable_by
+from bilm.weights.dump import DumpResult, options_beside, options_text
 from bilm.weights.hdf5_file import write_hdf5
 
 
@@ -106,18 +106,9 @@ def dump_weights(
                 (temporary / ARGUMENTS_FILE).write_bytes(arguments.read_bytes())
             if stored.steps.content is not None:
                 (temporary / TEXT_FILE).write_bytes(stored.steps.content)
-    reasons = unreadable_by(stored.options)
-    return DumpResult(
-        file, options_file, stored.source, len(names), n_values, vocabulary_file, card_file, reasons
-    )
+    return DumpResult(file, options_file, stored.source, len(names), n_values, vocabulary_file, card_file)
 
 
-def _is_ours(directory: Path) -> bool:
-    """Return true if a directory contains only a model, with options exactly as bilm writes them."""
-    names = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME, TEXT_FILE, ARGUMENTS_FILE)
-    if any(file.name not in names or file.is_symlink() or not file.is_file() for file in directory.iterdir()):
-        return False
-    return is_own_form(directory / OPTIONS_NAME)
-
-
-_MODEL = outputs.Kind("a model", _is_ours)
+_NAMES = (WEIGHTS_NAME, OPTIONS_NAME, VOCABULARY_NAME, CARD_NAME, TEXT_FILE, ARGUMENTS_FILE)
+_PATTERN = "|".join(map(re.escape, _NAMES))
+_MODEL = outputs.Kind("a model", outputs.only_files(_PATTERN, CARD_NAME, b'library_name: "bilm"'))

@@ -5,7 +5,6 @@ gives the same bits as an uninterrupted one. The order of the callbacks matters:
 recorded; the heldout text is scored; the call is asked whether to stop; and a checkpoint keeps all of that.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -26,9 +25,8 @@ from bilm.backend.settings import memory_bytes, multiplies_bfloat16
 from bilm.data import corpus, pipeline, stream
 from bilm.embedding import scoring
 from bilm.errors import DataError, DivergenceError
-from bilm.io import atomic, background
+from bilm.io import background
 from bilm.io.json_objects import JsonObject
-from bilm.io.run_files import DIVERGED
 from bilm.models.language_model import LanguageModel
 from bilm.options import Precision
 from bilm.run_directory import directory, records
@@ -209,24 +207,17 @@ class Training:
 
 
 def _require_finite(training: Training, report: StepReport, saved: Path | None) -> None:
-    """Check the loss and the gradient norm of a step; save its text to a file if one is not finite.
+    """Check that the loss and the gradient norm of a step are finite.
 
     Raises:
-        DivergenceError: one of them is not finite.
+        DivergenceError: one of them is not.
     """
     if report.is_finite or report.is_skipped:
         return
-    vocabulary, worker = training.text.vocabulary, training.trainer.workers.worker
-    lines = [line for part in report.batch.parts for line in pipeline.batch_lines(part, vocabulary)]
-    suffix = "" if worker.is_chief else f"-{worker.index}"
-    aside = training.run.path / f"{DIVERGED}{report.step}{suffix}.txt"
-    with contextlib.suppress(OSError, DataError):  # the disk may be full
-        atomic.write(aside, "".join(f"{line}\n" for line in lines).encode())
-    where = f"; its text is in {aside}" if aside.exists() else ""
     rate = training.trainer.options.step_size
     raise DivergenceError(
         f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-        f"{report.gradient_norm:g}{where}. Try a smaller learning_rate than {rate:g}"
+        f"{report.gradient_norm:g}. Try a smaller learning_rate than {rate:g}"
         + ("" if saved is None else f"; the last checkpoint is {saved}")
     )
 

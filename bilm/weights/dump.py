@@ -1,14 +1,12 @@
-"""Dumped weights and the options beside them: where they go, and which programs read them."""
+"""Dumped weights and the options beside them: where they go."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from bilm.errors import BilmError, WeightsError
+from bilm.errors import WeightsError
 from bilm.io import outputs, run_files
 from bilm.options import Options
-from bilm.options.options_file import read_options
 from bilm.weights.distribution import HDF5_ENDS, OPTIONS_NAME, options_of
 
 
@@ -24,8 +22,6 @@ class DumpResult:
         n_values: number of values in these arrays.
         vocabulary_file: vocabulary, if a directory was written.
         card_file: model card, if a directory was written.
-        unreadable_by: programs among bilm-tf, AllenNLP and simple_elmo that cannot read the weights, each
-            with the reasons.
     """
 
     weight_file: Path
@@ -35,7 +31,6 @@ class DumpResult:
     n_values: int
     vocabulary_file: Path | None = None
     card_file: Path | None = None
-    unreadable_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, str]]:
@@ -53,28 +48,6 @@ def options_beside(weights: Path, options: Options) -> tuple[Path, dict[Path, st
     return options_file, {} if _holds(options_file, text) else {options_file: text}
 
 
-def unreadable_by(options: Options) -> dict[str, list[str]]:
-    """Return the programs that cannot read the dumped weights of a model, each with the reasons."""
-    lstm, cnn = options.lstm, options.char_cnn
-    dim = lstm.projection_dim
-    n_filters, width = (dim + 1, 50) if cnn is None else (cnn.n_filters, cnn.max_characters_per_token)
-    reasons = [
-        ("one direction", not options.bidirectional, "bilm-tf AllenNLP simple_elmo"),
-        ("words as input", cnn is None, "AllenNLP simple_elmo"),
-        (f"{lstm.n_layers} LSTM layers", lstm.n_layers > 8, "bilm-tf simple_elmo"),
-        (f"{n_filters} filters for {dim} dimensions", n_filters < dim, "bilm-tf simple_elmo"),
-        (f"{n_filters} filters, no projection", n_filters == dim, "AllenNLP"),
-        ("LSTM without projection", not lstm.use_projection, "AllenNLP"),
-        ("LSTM without skip connections", not lstm.use_skip_connections, "AllenNLP"),
-        (f"{width} characters of a word, not 50", width != 50, "AllenNLP"),
-    ]
-    by_program = {
-        program: [reason for reason, applies, programs in reasons if applies and program in programs]
-        for program in ("bilm-tf", "AllenNLP", "simple_elmo")
-    }
-    return {program: why for program, why in by_program.items() if why}
-
-
 def options_text(options: Options) -> str:
     """Format the options as in the file that goes with dumped weights."""
     return json.dumps(options.to_inference_json(), indent=1) + "\n"
@@ -87,18 +60,10 @@ def _options_file(weights: Path, text: str) -> Path:
     has_others = name in names and any(
         other.endswith((*HDF5_ENDS, ".th")) for other in names - {weights.name}
     )
-    is_theirs = has_others and _rewritten(weights.with_name(name)) != text
+    is_theirs = has_others and not _holds(weights.with_name(name), text)
     if name == OPTIONS_NAME and (is_theirs or run_files.own_output(weights.parent)):
         return weights.with_suffix(".options.json")
     return weights.with_name(name)
-
-
-def _rewritten(options_file: Path) -> str | None:
-    """Return the text that bilm would write for the options in a file; None if they cannot be read."""
-    try:
-        return options_text(read_options(options_file, for_inference=True))
-    except BilmError:
-        return None
 
 
 def _holds(file: Path, text: str) -> bool:
@@ -107,9 +72,3 @@ def _holds(file: Path, text: str) -> bool:
         return file.read_bytes() == text.encode()
     except OSError:
         return False
-
-
-def is_own_form(options_file: Path) -> bool:
-    """Return true if a file has options exactly as bilm writes them beside dumped weights."""
-    text = _rewritten(options_file)
-    return text is not None and _holds(options_file, text)

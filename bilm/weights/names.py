@@ -3,14 +3,9 @@
 Every array has the same layout under all three names, so that transfer is renaming.
 """
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from bilm.errors import OptionsError, WeightsError
-from bilm.io.json_objects import changes
-from bilm.options import CharCNNOptions, LSTMOptions, Options
+from bilm.options import Options
 
 GLOBAL_STEP = "global_step"
 TRAIN_PERPLEXITY = "train_perplexity"
@@ -102,74 +97,3 @@ def hdf5_name(tf1: str) -> str:
             if tf1.endswith("/" + leaf):
                 return (tf1[: -len(leaf)] + hdf5).replace(*ONE_LAYER)
     return tf1
-
-
-_CELL = re.compile(r"(?:RNN_[01]/RNN|rnn)/(?:MultiRNNCell/Cell\d+/)?LSTMCell/(?P<leaf>\w+)")
-_FILTER = re.compile(r"CNN/W_cnn_([0-9]{1,9})")
-_HIGHWAY = re.compile(r"CNN_high_\d+/W_carry")
-
-
-def infer_options(shapes: Mapping[str, tuple[int, ...]], source: str) -> Options:
-    """Infer the architecture from the shapes of dumped weights.
-
-    Args:
-        shapes: shapes of the arrays by HDF5 name.
-        source: name of the file in errors.
-
-    Returns:
-        Options with the sizes of the LSTM, the character CNN and, if there are arrays of words, the
-        vocabulary. All others are defaults: clips, residuals, activation, longest word, training.
-
-    Raises:
-        WeightsError: the arrays are not the weights of a biLM.
-    """
-    cells = {name: match["leaf"] for name in shapes if (match := _CELL.fullmatch(name))}
-    kernels = [shapes[name] for name, leaf in cells.items() if leaf in ("W_0", "kernel")]
-    if not kernels or any(len(shape) != 2 for shape in kernels):
-        examples = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())[:3]) or "none"
-        raise WeightsError(f"{source}: not the weights of a biLM: no LSTM among its arrays ({examples})")
-    rows, columns = kernels[0]
-    n_directions = len({name.partition("/")[0] for name in cells})
-    embedding = shapes.get("embedding")
-    words = shapes.get("softmax/b") or embedding
-    try:
-        return Options(
-            lstm=LSTMOptions(columns // 4, rows // 2, n_layers=len(kernels) // n_directions),
-            char_cnn=None if embedding else _inferred_char_cnn(shapes),
-            bidirectional=n_directions == 2,
-            n_tokens_vocab=words[0] if words else None,
-            share_embedding_softmax="softmax/b" in shapes and "softmax/W" not in shapes,
-        )
-    except OptionsError as error:
-        problems = "; ".join(error.problems)
-        raise WeightsError(f"{source}: not the weights of a biLM: by its shapes, {problems}") from error
-
-
-_KNOWN = {"lstm": ("dim", "projection_dim", "n_layers"), "char_cnn": ("embedding", "filters", "n_highway")}
-
-
-def known_from_shapes(options: Options) -> dict[str, Any]:
-    """Return the options that can be inferred from the shapes of arrays, in the form of ``options.json``."""
-    values = options.to_json()
-    sections = {name: keys for name, keys in _KNOWN.items() if name in values}
-    known = {name: {key: values[name][key] for key in keys} for name, keys in sections.items()}
-    return {"bidirectional": options.bidirectional} | known
-
-
-def differences(stated: Options, inferred: Options) -> list[str]:
-    """List the changes that make options fit the shapes of arrays; empty if they fit."""
-    before, after = known_from_shapes(stated), known_from_shapes(inferred)
-    if None not in (stated.n_tokens_vocab, inferred.n_tokens_vocab):
-        before["n_tokens_vocab"], after["n_tokens_vocab"] = stated.n_tokens_vocab, inferred.n_tokens_vocab
-    return [f"to fit, change {change}" for change in changes(before, after)]
-
-
-def _inferred_char_cnn(shapes: Mapping[str, tuple[int, ...]]) -> CharCNNOptions:
-    kernels = {int(match[1]): shapes[name] for name in shapes if (match := _FILTER.fullmatch(name))}
-    filters = tuple((shape[1], shape[3]) for _, shape in sorted(kernels.items()) if len(shape) == 4)
-    return CharCNNOptions(
-        filters=filters,
-        max_characters_per_token=max([50, *(width for width, _ in filters)]),  # which no shape tells
-        embedding_dim=(shapes.get("char_embed") or (0,))[-1],
-        n_highway=sum(_HIGHWAY.fullmatch(name) is not None for name in shapes),
-    )

@@ -21,7 +21,8 @@ from tests.records import call_line, heldout_line, train_line, write_lines
 
 @pytest.fixture
 def weights(tmp_path):
-    """A copy of dumped weights, without options beside it."""
+    """A copy of dumped weights and their options."""
+    shutil.copyfile(OPTIONS, tmp_path / "options.json")
     return shutil.copyfile(WEIGHTS, tmp_path / "w.hdf5")
 
 
@@ -108,39 +109,18 @@ def test_info_names_checkpoint_elsewhere(tmp_path):
 # --- weights ------------------------------------------------------------------------------------------
 
 
-def test_info_infers_options(weights):
+def test_info_reads_weights(weights):
     output = run("info", weights, "--arrays")
-    assert "options: none next to it; the above is inferred from the arrays' shapes" in output
-    assert "characters: 44 filters of widths 1-4 over 4 dimensions; highways: 2\n" in output
-    assert "LSTM: 2 x 24 projected to 12, both directions\n" in output
+    line = "44 filters of widths 1-4 over 4 dimensions, relu, words of at most 50 characters; highways: 2"
+    assert f"characters: {line}\n" in output
     assert re.search(r"^  CNN/W_cnn_3 +1 x 4 x 4 x 16$", output, re.MULTILINE)
+    options = weights.with_name("options.json")
+    assert f"\noptions: {options}\n" in output
     found = as_json(weights)
-    assert found["inferred"] and found["options_file"] is None
-    assert found["options"]["lstm"] == {"dim": 24, "projection_dim": 12, "n_layers": 2}
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_inferred_options_match(variant, tmp_path):
-    weights = tmp_path / "w.hdf5"
-    flags = ("--outfile", weights, "--with-softmax")
-    run("dump-weights", "--save-dir", GOLDEN / variant / "final", *flags)
-    with_options = as_json(weights)
-    (tmp_path / "options.json").unlink()
-    alone = as_json(weights)
-    assert alone["inferred"] and not with_options["inferred"]
-    assert alone["arrays"] == with_options["arrays"] and alone["parts"] == with_options["parts"]
-    assert alone["vocabulary"] == 73
-
-
-def test_wrong_options_are_told(weights, tmp_path):
-    options = json.loads(WEIGHTS.with_name("options.json").read_text())
-    options["lstm"]["n_layers"] = 1000  # the most there may be
-    file = write_json(tmp_path / "options.json", options)
-    output = run("info", weights)
-    assert f"options: {file} does not fit; the above is inferred from the arrays' shapes\n" in output
-    assert output.endswith("  to fit, change lstm.n_layers (1000 to 2)\n")
-    file.write_text("{")
-    assert f"  {file}: not JSON" in run("info", weights)
+    assert found["options"]["bidirectional"] and found["options"]["lstm"]["dim"] == 24
+    assert found["options_file"] == str(options) and found["vocabulary"] is None
+    options.unlink()
+    assert "not a model: no options.json among w.hdf5" in refuse("info", weights)
 
 
 def test_other_files_are_refused(weights, trained, tmp_path):
@@ -150,8 +130,6 @@ def test_other_files_are_refused(weights, trained, tmp_path):
     assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
     message = refuse("info", trained / "model.ckpt-2", status=2)
     assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint, given as --model" in message
-    of_words = GOLDEN / "char" / "token_embeddings.hdf5"
-    assert "no LSTM among its arrays (embedding (" in refuse("info", of_words)
     assert "'char_ids' is not a stored array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
 
 

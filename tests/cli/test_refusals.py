@@ -60,7 +60,7 @@ def test_removed_directory_is_told(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
-        ("first", "checkpoint 'first': must be latest, best, a step, or the name of a checkpoint"),
+        ("first", "--checkpoint is 'first'; give latest, best, a step or the name of a checkpoint"),
         ("99", "model.ckpt-99: no such checkpoint; there are those of the steps 2"),
         ("best", "no best checkpoint: no heldout text was scored"),
         pytest.param("9" * 5000, "", id="many digits"),

@@ -122,7 +122,7 @@ def test_events_equal_records(validated):
     assert scalars == pytest.approx(expected, rel=1e-6) and histograms == expected.keys()
 
 
-def test_divergence_keeps_checkpoint_and_text(tmp_path, smallest_file, monkeypatch):
+def test_divergence_keeps_checkpoint(tmp_path, smallest_file, monkeypatch):
     # Lookups and products of huge weights are no numbers any more.
     options = smallest_file(all_clip_norm_val=1e30, lstm={"cell_clip": None, "proj_clip": None})
     path = tmp_path / "run"
@@ -132,11 +132,7 @@ def test_divergence_keeps_checkpoint_and_text(tmp_path, smallest_file, monkeypat
         run(*arguments(path, options, *flags))
     message = str(caught.value)
     assert message.startswith("training diverged at step ") and "Try a smaller learning_rate" in message
-    (aside,) = path.glob("diverged-*.txt")
-    step = int(aside.stem.partition("-")[2])
-    assert f"its text is in {aside}" in message and f"at step {step}:" in message
-    words = {word for word in aside.read_text(encoding="utf-8").split() if len(word) < 15}
-    assert words and words <= {"<S>", "</S>", *TRAIN.read_text(encoding="utf-8").split()}
+    step = int(re.search(r"at step (\d+):", message)[1])
     assert newest_arrays(path)["global_step"] == step - 1 > 0
     assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message
 

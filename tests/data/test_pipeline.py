@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
-from bilm.data.pipeline import Rows, batch_lines, compact
+from bilm.data.pipeline import Rows, compact
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
 from bilm.errors import VocabularyError
 from bilm.io import lines as text
@@ -155,13 +155,6 @@ def test_words_are_in_the_narrowest_bucket(words, filter_width):
         for row in part:
             needed = min(14, int((row != 260).sum()) + filter_width)
             assert narrower < needed <= part.shape[1]
-
-
-def test_half_of_a_character_is_shown_as_damaged():
-    vocab = UnicodeCharsVocabulary.from_words(MARKS, 5)  # three bytes between the word marks
-    block = Block(encode_sentences(["éé a"], vocab), Place())
-    (window,) = Rows([block], vocab, [None]).windows(3, bidirectional=False)
-    assert batch_lines(compact(window, vocab, character_cnn(vocab, 1)), vocab) == ["<S> é\ufffd a"]
 
 
 def test_replicas_divide_a_window(tmp_path):

@@ -103,7 +103,7 @@ def test_standard_input_is_refused(text):
             assert message == "standard input is an input and would be lost; give another name"
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "diverged-3.txt", "bilm.lock"])
+@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-6.index", "bilm.lock"])
 def test_run_files_are_refused(tmp_path, name):
     (tmp_path / "bilm-run.json").touch()
     message = refused(check_output, tmp_path / name, True, ["other.txt"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.pipeline import Batch, batch_lines, training_batches
+from bilm.data.pipeline import Batch, training_batches
 from bilm.data.stream import Order
 from bilm.models.encoder import Encoder
 from bilm.models.language_model import LanguageModel
@@ -188,10 +188,11 @@ class TestDropout:
         options = dataclasses.replace(CHARACTERS, **{moved: 2.0}, bidirectional=False)
         model, inputs = LanguageModel(options), batch(options)
         vectors = model.encoder.encode_types(inputs.type_characters).numpy()
-        rows = dict(zip(WORDS, model.softmax.kernel.numpy(), strict=True))
-        words = " ".join(batch_lines(inputs, Vocabulary.from_words(WORDS))).split()
-        types = dict(zip(words, inputs.token_types[0].T.ravel().tolist(), strict=True))
-        pairs = [(vectors[k], rows[word]) for word, k in types.items() if word in rows]
+        spelled = UnicodeCharsVocabulary.from_words(WORDS).word_char_ids
+        rows = [*zip(spelled, model.softmax.kernel.numpy(), strict=True)]
+        types = (word for part in inputs.type_characters for word in part)
+        typed = [*zip(types, vectors, strict=True)]
+        pairs = [(x, y) for word, x in typed for ids, y in rows if np.array_equal(word, ids[: len(word)])]
         distances = [1 - x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in pairs]
         with tf.GradientTape() as tape:
             found = model.losses(inputs, model.zero_states(2), dropout_seed=tf.constant([1, 2]))

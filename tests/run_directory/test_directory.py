@@ -17,6 +17,7 @@ from bilm.io.run_files import MARK_FILE
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.options.recipes import OF_BILM_TF
+from bilm.run_directory import files
 from bilm.run_directory.directory import RunDirectory, RunModel
 from bilm.run_directory.files import require_replaceable, writing
 from bilm.run_directory.state import read_lstm_states, restore_optimizer
@@ -205,6 +206,9 @@ def test_open_names_what_a_directory_is(saved, tmp_path):
         RunDirectory.open(tmp_path / "none")
     with pytest.raises(CheckpointError, match=f"a checkpoint, given as `model` {run.path} `checkpoint`"):
         RunDirectory.open(run.index.newest())
+    (run.path / "options.json").unlink()
+    with pytest.raises(CheckpointError, match="run: not a run directory: no options.json in it"):
+        RunDirectory.open(run.path)
 
 
 def test_checkpoint_of_other_shapes_is_refused(saved):
@@ -247,7 +251,7 @@ def test_interrupted_create_leaves_nothing(options, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunDirectory, "_keep_options", interrupt)
+    monkeypatch.setattr(files, "vocabulary_files", interrupt)
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new"):
         RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
     assert not any(tmp_path.iterdir())
@@ -270,21 +274,14 @@ def test_only_checkpoint_is_continued_by_name(saved):
     RunModel(run.path, "model").require_in_place()
 
 
-def test_check_vocabulary_names_first_difference(saved):
+def test_another_vocabulary_is_refused(saved):
     run, _ = saved
     model = RunModel(run.path)
     words = VOCAB.read_text().split()
     model.check_vocabulary(Vocabulary.from_words(words))
-    for given, message in (
-        ([*words[:5], "new", *words[6:-1]], "72 words instead of 73; first difference at line 6: 'new' in"),
-        ([*words[:5], "new", *words[6:]], "the run's, {}/vocab.txt: first difference at line 6: 'new' inst"),
-        ([*words, ""], "first difference at line 74: '' instead of no word"),
-    ):
-        with pytest.raises(VocabularyError, match=message.format(run.path)):
+    for given in ([*words[:5], "new", *words[6:]], [*words, ""]):
+        with pytest.raises(VocabularyError, match="is not the run's, whose copy is .*/vocab.txt"):
             model.check_vocabulary(Vocabulary.from_words(given))
-    (run.path / "vocab.txt").unlink()
-    with pytest.raises(VocabularyError, match="is not the run's, whose copy, .*vocab.txt, is missing"):
-        model.check_vocabulary(Vocabulary.from_words([*words, ""]))
 
 
 # --- its place ------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Runs of earlier and later versions: a golden run of each version, and states as others may write them."""
 
 import json
-import re
 import shutil
 
 import pytest
@@ -13,14 +12,10 @@ from bilm.errors import CheckpointError, OptionsError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import WRITER, read_metrics
 from bilm.runs.settings import read_arguments
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, refuse, run
-from tests.records import call_line
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, run
 from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
-GONE = ("type_dropout", "weight_dropout", "weight_averaging")  # options of bilm 0.2.0
-# Keys of later versions, with values as without them.
-NEW = {"softmax_row_init": "random", "word_vector_tying": 0.0, "softmax_row_tying": 0.0}
 SAME = {"rel": 1e-5, "abs": 1e-6}
 
 
@@ -136,23 +131,3 @@ def test_arguments_of_other_version_warn(tmp_path, caplog):
     file.write_text(f'written_by = "{WRITER}"\n{unknown}')
     with pytest.raises(OptionsError, match="'tint': unrecognised option"):
         read_arguments(file)
-
-
-@pytest.mark.slow
-def test_lost_options_come_from_records(tmp_path, caplog):
-    golden, path = RUNS[0], tmp_path / "run"
-    shutil.copytree(golden / "interrupted", path)
-    (path / "options.json").unlink()
-    with (path / "calls.jsonl").open("a") as file:  # of a restart, whose options the model does not get
-        file.write(json.dumps(call_line()) + "\n")
-    assert "step 3" in run("info", path) and not (path / "options.json").exists()
-    assert f"{path / 'options.json'}: missing; the options are those in calls.jsonl" in caplog.text
-    command = ["train", "--config", path / "run.toml", "--train-prefix", TRAIN, "--heldout-prefix", HELDOUT]
-    run(*command, "--vocab-file", VOCAB, "--save-dir", path, "--resume")
-    assert not re.search("no longer|unrecognised|unknown", caplog.text)
-    known = json.loads((golden / "finished" / "options.json").read_text())
-    kept = {key: value for key, value in known.items() if key not in GONE}
-    assert json.loads((path / "options.json").read_text()) == {**NEW, **kept}
-    (path / "options.json").unlink()
-    (path / "calls.jsonl").unlink()
-    assert "no options.json in it" in refuse(*command, "--vocab-file", VOCAB, "--save-dir", path, "--resume")

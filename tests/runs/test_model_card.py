@@ -127,11 +127,12 @@ def test_card_of_another_runs_model_says_so(place, tmp_path):
 def test_overwrite_replaces_only_model(place, tmp_path):
     model = shutil.copytree(place / "a model", tmp_path / "model")
     words = ("--save-dir", place / "run", "--model-dir", model)
-    (model / "README.md").write_text("edited")
+    (model / "README.md").write_text((model / "README.md").read_text() + "edited")
     refuse("dump-weights", *words)
     run("dump-weights", *words, "--overwrite", "--language", "nn")
     head, body = head_and_body(model)
     assert head["language"] == "nn" and "license" not in head and "\n# model\n" in body
+    assert "edited" not in body
     (model / "notes.txt").write_text("mine")
     assert "model" in refuse("dump-weights", *words, "--overwrite")
     assert (model / "notes.txt").read_text() == "mine"

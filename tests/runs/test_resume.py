@@ -256,7 +256,7 @@ def test_removed_files_are_rewritten(calls, whole, tmp_path):
     path = tmp_path / "run"
 
     def remove():
-        for name in ("vocab.txt", "options.json", "checkpoint"):
+        for name in ("vocab.txt", "checkpoint"):
             (path / name).unlink()
 
     assert calls.train(path, meanwhile=remove).outcome == "finished"

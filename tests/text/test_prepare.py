@@ -562,9 +562,7 @@ NOT_TEXT = {
     "an Office document or a book; `pandoc": b"PK\x03\x04" + b"\n" * 26 + b"[Content_Types].xml",
     "an archive; unpack it": b"PK\x03\x04" + bytes(26) + b"a.txt",
     "a PDF; `pdftotext FILE`": b"%PDF-1.7\n",
-    "an old Office document": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "a pointer of Git LFS to the file; `git": b"version https://git-lfs.github.com/spec/v1\n",
-    "a picture; a program for OCR": b"\x89PNG\r\n\x1a\n",
     "a web archive; a program such as warcio": b"WARC/1.0\r\nWARC-Type: conversion\r\n",
     "a dump of a wiki; `wikiextractor FILE`": b'<mediawiki xmlns="http://www.mediawiki.org/">',
 }

@@ -21,7 +21,7 @@ from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
 from bilm.weights.distribution import ModelFile
 from bilm.weights.hdf5_file import read_hdf5, read_token_embeddings, write_hdf5, write_token_embeddings
-from bilm.weights.names import differences, dump_names, infer_options, weight_names
+from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 from tests.helpers import (
     GOLDEN,
@@ -46,15 +46,6 @@ def random_arrays(names, seed=0):
 
 
 # --- names ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("changes", [{}, {"char_cnn": None, "share_embedding_softmax": True}])
-@pytest.mark.parametrize("n_layers", [1, 2])
-def test_options_are_inferred_from_shapes(changes, n_layers):
-    for bidirectional in (True, False):
-        options = options_of(bidirectional=bidirectional, lstm={"n_layers": n_layers}, **changes)
-        shapes = {name.hdf5: name.shape for name in weight_names(options)}
-        assert not differences(options, infer_options(shapes, "here"))
 
 
 def test_one_layer_has_no_multi_rnn_cell():

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     """Describe MODEL: a run directory, a folder or archive of a model, or a weight file.
 
-    Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress. For a
-    weight file without options next to it, the hyper-parameters are inferred from the shapes of its arrays.
+    Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress.
     """
     from bilm.analysis.info import describe  # imports h5py, not needed for completion
 
@@ -336,8 +335,6 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
         echo(f"card -> {result.card_file}")
         if arguments["description"] is None:
             echo("the card has no description of the model and its text; --description writes one", err=True)
-    if programs := [f"{name} ({', '.join(why)})" for name, why in result.unreadable_by.items()]:
-        echo(f"cannot be read by {', '.join(programs)}")
 
 
 @click.command(short_help="Write a TensorFlow SavedModel like TF-Hub's ELMo.")
