@@ -42,7 +42,10 @@ def read(path):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("flags", "group"),
-    [((), "stateless"), (("--stateful", "--batch-size", 4), "stateful")],
+    [
+        ((), "stateless"),
+        pytest.param(("--stateful", "--batch-size", 4), "stateful", marks=pytest.mark.slow),
+    ],
     ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch):

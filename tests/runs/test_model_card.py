@@ -95,6 +95,7 @@ def test_card_example_loads_model(place, tmp_path, monkeypatch):
     np.testing.assert_allclose(namespace["vectors"], wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_card_of_unscored_step_says_so(place, tmp_path):
     flags = ("--checkpoint", 3, "--with-softmax", "--model-dir", tmp_path / "model")
     run("dump-weights", "--save-dir", place / "run", *flags)
@@ -107,6 +108,7 @@ def test_card_of_unscored_step_says_so(place, tmp_path):
     assert rows(body)["training"] == "3 steps; in the last command 6 tokens, 0.00 passes"
 
 
+@pytest.mark.slow
 def test_card_of_earlier_step_has_its_own_numbers(place, tmp_path):
     run("dump-weights", "--save-dir", place / "run", "--checkpoint", 2, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
