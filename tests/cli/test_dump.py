@@ -219,7 +219,9 @@ def test_a_directory_that_is_there(archive, tmp_path):
     model.mkdir()
     run("dump-weights", *flags)
     assert refuse("dump-weights", *flags) == f"{model}: exists; --overwrite replaces it"
-    run("dump-weights", *flags, "--overwrite")
+    (model / "README.md").write_text("edited")
+    run("dump-weights", *flags, "--overwrite", "--language", "nn")
+    assert '\nlanguage: "nn"\n' in (model / "README.md").read_text()
     not_ours = f"{model}: exists and is not a model that bilm wrote, with nothing else"
     options = (model / "options.json").read_bytes()
     (model / "options.json").write_bytes(options.replace(b"\n", b"\n "))

@@ -282,21 +282,6 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
 
 
-def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_path, monkeypatch):
-    out, close = tmp_path / "out", parquet_output.pq.ParquetWriter.close
-
-    def meanwhile(writer):
-        out.mkdir(exist_ok=True)
-        (out / "notes.txt").write_text("another's")
-        close(writer)
-
-    monkeypatch.setattr(parquet_output.pq.ParquetWriter, "close", meanwhile)
-    message = refuse("embed", shorter, out, *MODEL, *PARQUET)
-    assert message == f"{out}: appeared during the work and stays as it is; the result is in {out}.new-1"
-    assert snapshot(out) == {"notes.txt": b"another's"}
-    assert table_of(f"{out}.new-1").num_rows == 13
-
-
 # --- what is refused --------------------------------------------------------------------------------
 
 
@@ -367,16 +352,6 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
 def test_a_run_is_not_written_over(text, run_copy):
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("is the name of a file of the run; give another name")
-
-
-@pytest.mark.usefixtures("not_begun")
-def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path):
-    text.write_bytes(b"\xff\n")
-    (tmp_path / "link").symlink_to("none")
-    for out in (tmp_path, "/dev/null", tmp_path / "link"):
-        message = refuse("embed", text, out, *MODEL, "--overwrite")
-        assert message.startswith(f"{out}: is a ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "text.txt"]
 
 
 def test_what_is_read_is_not_written_over_in_python(text):

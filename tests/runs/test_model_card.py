@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import yaml
 
 import bilm
 from tests.distributed import model_files, write_zip
-from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, smallest_options, train_command, write_json
+from tests.helpers import HELDOUT, TRAIN, VOCAB, run, smallest_options, train_command, write_json
 
 
 def head_and_body(directory):
@@ -124,19 +123,6 @@ def test_card_of_another_runs_model_says_so(place, tmp_path):
     _, body = head_and_body(tmp_path / "model")
     assert "Its commands, the first one first, after 4 steps of another run:\n\n    # seed" in body
     assert rows(body)["training"] == "5 steps; in the last command 6 tokens, 0.00 passes"
-
-
-def test_overwrite_replaces_only_model(place, tmp_path):
-    model = shutil.copytree(place / "a model", tmp_path / "model")
-    words = ("--save-dir", place / "run", "--model-dir", model)
-    (model / "README.md").write_text("edited")
-    refuse("dump-weights", *words)
-    run("dump-weights", *words, "--overwrite", "--language", "nn")
-    head, body = head_and_body(model)
-    assert head["language"] == "nn" and "license" not in head and "\n# model\n" in body
-    (model / "notes.txt").write_text("mine")
-    assert "model" in refuse("dump-weights", *words, "--overwrite")
-    assert (model / "notes.txt").read_text() == "mine"
 
 
 def test_card_without_records_says_so(tmp_path):
