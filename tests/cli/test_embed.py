@@ -66,13 +66,16 @@ def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_layers(text, tmp_path):
-    layers, line = golden("char", "stateless")[0], text.read_text().splitlines()[0]
+    layers, words = golden("char", "stateless")[0], [text.read_text().splitlines()[0].split()]
+    embedder = ElmoEmbedder(*MODEL[1::2])
     expected = {
         "--all": layers,
         "--top": layers[-1],
         "--average": layers.mean(axis=0),
         "--layer=0": layers[0],
-        "--concat": next(ElmoEmbedder(*MODEL[1::2]).embed_sentences([line.split()], layers="concat")),
+        "--characters": next(embedder.embed_sentences(words, layers="characters")),
+        "--concat": next(embedder.embed_sentences(words, layers="concat")),
+        "--pooling=mean": layers.mean(axis=1),
     }
     for flag, vectors in expected.items():
         run("embed", text, tmp_path / "out.hdf5", *MODEL, flag, "--overwrite")
@@ -226,20 +229,6 @@ def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
     for rows in found:
         for number, row in enumerate(rows):
             np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])
-def test_pooled_rows_are_those_of_hdf5(shorter, tmp_path, flags, shape):
-    flags = ["--pooling", "mean", *flags, *MODEL, "--dtype", "float32"]
-    for out, *form in ((tmp_path / "out", *PARQUET), (tmp_path / "out.hdf5",)):
-        said = run("embed", shorter, out, *form, *flags)
-        assert f"out{out.suffix}: ({', '.join(map(str, shape))}) float32; " in said
-    vectors = [*parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])]
-    with h5py.File(tmp_path / "out.hdf5") as file:
-        assert file["0"].shape == shape and not file["5"][()].any()  # a blank line
-        for number, row in enumerate(vectors):
-            np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
 
 
 def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
