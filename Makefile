@@ -7,9 +7,9 @@ VENV ?= .venv
 INSTALL ?= --editable .[dev]
 # Extra arguments for pytest, e.g. make test PYTEST_ARGS="-k golden -x"
 PYTEST_ARGS ?=
-# Three processes keep two cores busy: tests of several processes often wait. A file's tests share what
-# they have trained; tests/conftest.py puts the longest files first.
-IN_PARALLEL ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# A process for each core: each imports TensorFlow and collects all tests, which takes long. A file's tests
+# share what they have trained; tests/conftest.py puts the longest files first.
+IN_PARALLEL ?= --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -16,7 +16,7 @@ import h5py
 import pytest
 
 from bilm.errors import BilmError
-from tests.mutations import mutate_bytes, mutate_hdf5, mutate_json, mutate_text
+from tests.mutations import mutate_bytes, mutate_json, mutate_text
 
 _N_INPUTS = int(os.environ.get("BILM_FUZZ", "150"))
 _N_QUICK = min(_N_INPUTS, 30)
@@ -100,8 +100,8 @@ def damaged_json(name, *values):
     return write
 
 
-def damaged_hdf5(name, content, of_bytes):
-    """A file of HDF5; its bytes are damaged, or what it holds."""
+def damaged_hdf5(name, content):
+    """A file of HDF5 whose bytes are damaged."""
     files = []
     for version in ("earliest", "latest"):
         with h5py.File(buffer := io.BytesIO(), "w", libver=version) as file:
@@ -109,11 +109,7 @@ def damaged_hdf5(name, content, of_bytes):
         files.append(buffer.getvalue())
 
     def write(random, place):
-        data = random.choice(files)
-        path = place / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(mutate_bytes(random, data, files) if of_bytes else data)
-        if not of_bytes:
-            mutate_hdf5(random, path)
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(mutate_bytes(random, random.choice(files), files))
 
     return write

@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 import bilm
-from bilm.errors import DataError
 from tests.helpers import HELDOUT, MODEL, ROOT, TRAIN, small_options, smallest_options, write_json
 
 pytestmark = pytest.mark.slow
@@ -185,29 +184,6 @@ def test_entities(monkeypatch, tmp_path):
     assert (
         float(re.search(r"Test F1\n(?:.*\n){3}\| \+ ELMo at the input \| ([\d.]+) \|", done.stdout)[1]) > 80
     )
-
-
-def test_entities_of_a_file(tmp_path):
-    path = tmp_path / "conll.txt"
-    path.write_text("-DOCSTART- -X- O O\n\nRome NNP I-NP I-LOC\nParis NNP I-NP B-LOC\n,\tO\nUN\tI-ORG\n\n")
-    (sentence,) = ner.read_conll(path)
-    assert sentence.words == ["Rome", "Paris", ",", "UN"]
-    assert sentence.tags == ["B-LOC", "B-LOC", "O", "B-ORG"]
-    assert ner.entities(["I-LOC", "I-LOC", "B-LOC", "I-ORG"]) == {(0, 2, "LOC"), (2, 3, "LOC"), (3, 4, "ORG")}
-    for line in ("word", "word S-LOC", "word B-"):
-        path.write_text(f"a O\n{line}\n")
-        with pytest.raises(DataError, match=r"conll.txt line 2: is not WORD \.\.\. O, B-TYPE or I-TYPE"):
-            ner.read_conll(path)
-
-
-def test_f1_counts_whole_entities():
-    gold = [["B-LOC", "I-LOC", "O", "B-PER"], ["O", "B-ORG"]]
-    guess = [["B-LOC", "O", "O", "B-PER"], ["O", "O"]]
-    everything = [[True] * 4, [True] * 2]
-    assert ner.f1(gold, gold, everything) == 1
-    assert ner.f1(gold, guess, everything) == pytest.approx(2 * 1 / (3 + 2))
-    assert ner.f1(gold, guess, [[False] * 3 + [True], [False] * 2]) == 1  # of B-PER alone
-    assert ner.f1(gold, guess, [[False] * 4, [False] * 2]) == 0
 
 
 def test_sentiment(script, tmp_path):

@@ -38,21 +38,6 @@ def test_pages_match_code(path):
     assert on_disk == PAGES[path], f"{path} is not what the code says; run `make docs`"
 
 
-def sections():
-    """The sections of the page of commands, by command: ``vocab build``."""
-    page = PAGES[generate.COMMANDS]
-    return dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", page, re.MULTILINE))
-
-
-def test_command_sections_name_options():
-    names = {name for group in main.table for name in sections() if name.split()[0] == group}
-    assert {name.split()[0] for name in names} == set(main.table) and "vocab build" in names
-    for command, option in options():
-        section = sections()[command.partition(" ")[2]]
-        name = "--ray" if option.opts[0] in generate.OF_RAY else option.opts[0]
-        assert option.hidden or f"`{name}" in section, (command, option.opts)
-
-
 def test_options_have_complete_help():
     for command, option in options():
         assert option.help, (command, option.opts)
@@ -60,13 +45,6 @@ def test_options_have_complete_help():
         assert "[default" not in option.help, (command, option.opts)
         if option.multiple and not option.is_flag:
             assert "repeatable" in option.help or (option.metavar or "").endswith("..."), option.opts
-
-
-def test_shared_options_are_explained_once():
-    rows = re.findall(r"^- `-.*", PAGES[generate.COMMANDS], re.MULTILINE)
-    assert [row for row in rows if rows.count(row) > 2] == []
-    explained = re.findall(r"^- `(--[a-z-]+)", sections()["Shared options"], re.MULTILINE)
-    assert {"--model", "--checkpoint", "--ray"} < set(explained) and len(explained) == len(set(explained))
 
 
 def test_python_api_is_complete():

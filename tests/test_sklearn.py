@@ -72,13 +72,14 @@ def test_table_is_its_only_column():
         def to_numpy(self):
             return np.array([TEXTS] * len(self.columns), object).T
 
-    expected = ElmoVectorizer(WEIGHTS).fit_transform(TEXTS)
-    np.testing.assert_allclose(ElmoVectorizer(WEIGHTS).fit_transform(Table("t")), expected, atol=1e-6)
+    vectorizer = ElmoVectorizer(WEIGHTS).fit(TEXTS)
+    expected = vectorizer.transform(TEXTS)
+    np.testing.assert_allclose(vectorizer.transform(Table("t")), expected, atol=1e-6)
     words = [text.split()[:2] for text in TEXTS]
-    rows, lists = (ElmoVectorizer(WEIGHTS).fit_transform(made) for made in (np.array(words, object), words))
+    rows, lists = map(vectorizer.transform, (np.array(words, object), words))
     np.testing.assert_allclose(rows, lists, atol=1e-6)  # of words
     with pytest.raises(DataError, match="`texts` is a table of 2 columns; give one of them"):
-        ElmoVectorizer(WEIGHTS).fit_transform(Table("t", "u"))
+        vectorizer.transform(Table("t", "u"))
 
 
 def test_no_texts_keep_width():

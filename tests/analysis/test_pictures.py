@@ -40,7 +40,12 @@ def picture(has_numbers=True, **changes):
     return Picture(HOSTILE, HOSTILE, views, has_numbers=has_numbers)
 
 
-@pytest.mark.parametrize("ending", ["html", "png", "svg", "pdf"])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "ending", ["html", "svg", pytest.param("png", marks=slow), pytest.param("pdf", marks=slow)]
+)
 def test_text_is_escaped(ending, tmp_path):
     path = tmp_path / f"a.{ending}"
     for has_numbers in (False, True):

@@ -42,7 +42,10 @@ def read(path):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("flags", "group"),
-    [((), "stateless"), (("--stateful", "--batch-size", 4), "stateful")],
+    [
+        ((), "stateless"),
+        pytest.param(("--stateful", "--batch-size", 4), "stateful", marks=pytest.mark.slow),
+    ],
     ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch):
@@ -63,13 +66,16 @@ def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch)
 
 @pytest.mark.slow
 def test_layers(text, tmp_path):
-    layers, line = golden("char", "stateless")[0], text.read_text().splitlines()[0]
+    layers, words = golden("char", "stateless")[0], [text.read_text().splitlines()[0].split()]
+    embedder = ElmoEmbedder(*MODEL[1::2])
     expected = {
         "--all": layers,
         "--top": layers[-1],
         "--average": layers.mean(axis=0),
         "--layer=0": layers[0],
-        "--concat": next(ElmoEmbedder(*MODEL[1::2]).embed_sentences([line.split()], layers="concat")),
+        "--characters": next(embedder.embed_sentences(words, layers="characters")),
+        "--concat": next(embedder.embed_sentences(words, layers="concat")),
+        "--pooling=mean": layers.mean(axis=1),
     }
     for flag, vectors in expected.items():
         run("embed", text, tmp_path / "out.hdf5", *MODEL, flag, "--overwrite")
@@ -225,20 +231,6 @@ def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("flags", "shape"), [(["--characters"], (44,)), (["--pooling", "max"], (3, 24))])
-def test_pooled_rows_are_those_of_hdf5(shorter, tmp_path, flags, shape):
-    flags = ["--pooling", "mean", *flags, *MODEL, "--dtype", "float32"]
-    for out, *form in ((tmp_path / "out", *PARQUET), (tmp_path / "out.hdf5",)):
-        said = run("embed", shorter, out, *form, *flags)
-        assert f"out{out.suffix}: ({', '.join(map(str, shape))}) float32; " in said
-    vectors = [*parquet_output.vectors_of(table_of(tmp_path / "out")["vectors"])]
-    with h5py.File(tmp_path / "out.hdf5") as file:
-        assert file["0"].shape == shape and not file["5"][()].any()  # a blank line
-        for number, row in enumerate(vectors):
-            np.testing.assert_allclose(row, file[str(number)], atol=1e-6, rtol=0)
-
-
 def test_what_stands_there_is_replaced_only_when_it_is_ours(shorter, tmp_path):
     out = tmp_path / "out"
     command = ("embed", shorter, out, *MODEL, *PARQUET, "--top")
@@ -277,21 +269,6 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
     message = refuse("embed", shorter, tmp_path / "out", *MODEL, *PARQUET)
     assert "out: cannot be written: " in message and message.endswith("No space left on device")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
-
-
-def test_directory_that_appeared_stays_and_vectors_are_beside_it(shorter, tmp_path, monkeypatch):
-    out, close = tmp_path / "out", parquet_output.pq.ParquetWriter.close
-
-    def meanwhile(writer):
-        out.mkdir(exist_ok=True)
-        (out / "notes.txt").write_text("another's")
-        close(writer)
-
-    monkeypatch.setattr(parquet_output.pq.ParquetWriter, "close", meanwhile)
-    message = refuse("embed", shorter, out, *MODEL, *PARQUET)
-    assert message == f"{out}: appeared during the work and stays as it is; the result is in {out}.new-1"
-    assert snapshot(out) == {"notes.txt": b"another's"}
-    assert table_of(f"{out}.new-1").num_rows == 13
 
 
 # --- what is refused --------------------------------------------------------------------------------
@@ -364,16 +341,6 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
 def test_a_run_is_not_written_over(text, run_copy):
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("is the name of a file of the run; give another name")
-
-
-@pytest.mark.usefixtures("not_begun")
-def test_outputs_that_are_no_file_are_refused_before_the_text_is_read(text, tmp_path):
-    text.write_bytes(b"\xff\n")
-    (tmp_path / "link").symlink_to("none")
-    for out in (tmp_path, "/dev/null", tmp_path / "link"):
-        message = refuse("embed", text, out, *MODEL, "--overwrite")
-        assert message.startswith(f"{out}: is a ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "text.txt"]
 
 
 def test_what_is_read_is_not_written_over_in_python(text):

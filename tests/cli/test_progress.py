@@ -1,14 +1,10 @@
 """Lines on what is done, now and then; on a terminal one line."""
 
 import dataclasses
-import fcntl
 import os
 import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
@@ -25,7 +21,7 @@ from bilm.options import PRESETS
 from bilm.run_directory.records import HeldoutRecord
 from bilm.runs.reporter import Estimate, Outcome, ProgressReporter, Reporter, TrainingResult
 from bilm.training.meter import StepReport
-from tests.helpers import ROOT, TRAIN
+from tests.helpers import TRAIN
 from tests.records import heldout_line, plan
 
 FULL = PRESETS["tiny"].with_values({"sample_softmax": False})
@@ -51,18 +47,21 @@ def report(step, n_steps=100):
     return StepReport(step, step, n_steps, (2.0, 2.0), 1.0, 0.2, 640, None, 1.0, 0.0)
 
 
-def train():
-    """Tell the terminal of two steps, a message, another step and the last."""
-    now = [0.0]
-    time.monotonic = lambda: now[0]
-    reporter = ProgressReporter()
-    reporter.begin(plan(n_steps=100_000, steps_per_epoch=50_000))
-    for step in (41, 42, 43, 100_000):
-        now[0] += 5.0
-        reporter.step(report(step, 100_000))
-        if step == 42:
-            reporter.say("a message")
-    reporter.end()
+@pytest.fixture
+def train(time_passes):
+    """A function that tells of two steps, a message, another step and the last."""
+
+    def train():
+        reporter = ProgressReporter()
+        reporter.begin(plan(n_steps=100_000, steps_per_epoch=50_000))
+        for step in (41, 42, 43, 100_000):
+            time_passes[0] += 5.0
+            reporter.step(report(step, 100_000))
+            if step == 42:
+                reporter.say("a message")
+        reporter.end()
+
+    return train
 
 
 def test_progress_lines_every_ten_seconds(time_passes, context, capsys):
@@ -107,28 +106,23 @@ def test_output_that_cannot_be_written_ends_no_call(monkeypatch):
         ProgressReporter().warn("a warning")
 
 
-def written(words, width=None, **variables):
-    """What Python writes to a terminal of a width, or to a pipe."""
+def shown(monkeypatch, call, width=None, **variables):
+    """What a call writes to a terminal of a width, or to a pipe."""
     reading, writing = pty.openpty() if width else os.pipe()
-    if width:
-        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        **dict.fromkeys(("stdin", "stdout", "stderr"), writing),
-        env=environment | {"PYTHONPATH": str(ROOT)} | variables,
-    )
-    os.close(writing)
+    for name, value in {"COLUMNS": str(width), **variables}.items():
+        monkeypatch.setenv(name, value)
+    with open(writing, "w") as stream:
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, stream)
+        call()
     text = b"".join(iter(lambda: read(reading), b"")).decode()
     os.close(reading)
-    assert done.returncode == 0, text
     return text
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_terminal_line_fits(width):
-    code = "from tests.cli.test_progress import train; train()"
-    text = written(("-c", code), width, TERM="xterm", NO_COLOR="1")
+def test_terminal_line_fits(width, train, monkeypatch):
+    text = shown(monkeypatch, train, width, TERM="xterm", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*[1-9]m", text)  # no colours
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", text)]
     steps = [line for line in lines if line.startswith("step 4")]
@@ -140,8 +134,8 @@ def test_terminal_line_fits(width):
     assert "".join(stays[2:]).startswith("step 100000  0:00:00 left")
 
 
-def test_dumb_terminal_gets_lines():
-    text = written(("-c", "from tests.cli.test_progress import train; train()"), 80, TERM="dumb")
+def test_dumb_terminal_gets_lines(train, monkeypatch):
+    text = shown(monkeypatch, train, 80, TERM="dumb")
     assert "\x1b" not in text and [line[:8] for line in text.split("\r\n") if "step" in line] == [
         "training",
         "step 41 ",
@@ -151,10 +145,11 @@ def test_dumb_terminal_gets_lines():
 
 
 @pytest.mark.parametrize("width", [80, None], ids=["terminal", "pipe"])
-def test_result_wraps_at_words(width, tmp_path):
+def test_result_wraps_at_words(width, tmp_path, monkeypatch):
     """A result is whole, as on a pipe, or in lines of a terminal's width with all its words."""
     outfile = tmp_path / "vocabulary-with-a-long-name.txt"
-    text = written(("-m", "bilm", "vocab", "build", "--train-prefix", TRAIN, "--outfile", outfile), width)
+    command = ["vocab", "build", "--train-prefix", str(TRAIN), "--outfile", str(outfile)]
+    text = shown(monkeypatch, lambda: main(command, standalone_mode=False), width)
     lines = text.splitlines()
     result = " ".join(text.split())
     assert re.fullmatch(r"2,650 tokens, .* words written to \S+, covering 100.00% of the tokens", result)

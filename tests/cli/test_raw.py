@@ -84,6 +84,7 @@ def test_resumed_run_keeps_its_steps(corpus, tmp_path):
     assert (tmp_path / "run/text.json").read_bytes() == steps
 
 
+@pytest.mark.slow
 def test_other_steps_are_told(corpus, trained, tmp_path):
     german = tmp_path / "german"
     bilm.prepare([corpus.parent / "raw.txt"], german, language="de", min_count=1)

@@ -158,7 +158,9 @@ def test_signal_saves_and_exits_75(tmp_path, smallest_file):
     assert [record["step"] for record in records(path, "train")] == list(range(1, step + 2))
 
 
-@pytest.mark.parametrize("given", ["--max-time=1s", "--config=run.toml"])
+@pytest.mark.parametrize(
+    "given", ["--max-time=1s", pytest.param("--config=run.toml", marks=pytest.mark.slow)]
+)
 def test_max_time_saves_and_exits_75(given, tmp_path, smallest_file, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.toml").write_text("max_time = 1\n")

@@ -177,6 +177,7 @@ class OfUser(keras.Model):
         return {"files": self.files}
 
 
+@pytest.mark.slow
 def test_model_of_a_users_class_is_saved(files, tmp_path):
     model = OfUser(files)
     expected = model(TEXTS)

@@ -232,9 +232,8 @@ def test_threads_take_turns_with_a_model(embedder, expected, monkeypatch):
 # --- layers and pooling -------------------------------------------------------------------------------
 
 
-def test_layers_characters_is_output_of_convolutions(files):
+def test_layers_characters_is_output_of_convolutions(embedder):
     """As the character CNN of the same weights computes it without highways and projection."""
-    embedder = ElmoEmbedder(*files)
     cnn = embedder.model.encoder.char_cnn
     width = cnn.options.max_characters_per_token
     rows = UnicodeCharsVocabulary.from_words(["<S>", "</S>", "<UNK>"], width).encode_chars(["a", "dog"])[1:-1]
@@ -247,16 +246,16 @@ def test_layers_characters_is_output_of_convolutions(files):
     np.testing.assert_allclose(pooled, expected.max(axis=0), atol=1e-6)
 
 
-def test_layers_concat_is_layers_and_convolutions_end_to_end(files, word_files):
+def test_layers_concat_is_layers_and_convolutions_end_to_end(embedder, word_files):
     sentences = [["a", "dog"], [], ["the", "cat", "sat"]]
-    for embedder, has_characters in ((ElmoEmbedder(*files), True), (ElmoEmbedder(*word_files), False)):
-        found = [*embedder.embed_sentences(sentences, layers="concat")]
-        parts = [[*layers] for layers in embedder.embed_batch(sentences)]
+    for each, has_characters in ((embedder, True), (ElmoEmbedder(*word_files), False)):
+        found = [*each.embed_sentences(sentences, layers="concat")]
+        parts = [[*layers] for layers in each.embed_batch(sentences)]
         if has_characters:
-            convolutions = embedder.embed_sentences(sentences, layers="characters")
+            convolutions = each.embed_sentences(sentences, layers="characters")
             parts = [[*layers, last] for layers, last in zip(parts, convolutions, strict=True)]
         assert_equal(found, [np.concatenate(sentence, axis=-1) for sentence in parts])
-        assert embedder.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
+        assert each.no_vectors(VectorForm("concat")).shape == (0, found[0].shape[-1])
 
 
 @pytest.mark.slow

@@ -297,18 +297,6 @@ def test_a_writer_that_was_checked_before_the_other_finished_is_refused(out):
     assert len(read(out)) == 25
 
 
-def test_file_that_appeared_stays_and_vectors_are_beside_it(out, tmp_path):
-    def lines():
-        yield from LINES
-        out.write_text("another's")
-
-    message = f"^{out}: appeared during the work .*; the result is in {out}.new-1$"
-    with pytest.raises(DataError, match=message):
-        embed(out, lines())
-    assert out.read_text() == "another's" and len(read(f"{out}.new-1")) == 25
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "out.hdf5.new-1"]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 def test_parts_directory_of_another_user_is_not_taken_over(out):
     directory = out.with_name("out.hdf5.parts")

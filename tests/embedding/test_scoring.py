@@ -21,14 +21,10 @@ VOCABULARY = Vocabulary.from_words(["<S>", "</S>", "<UNK>", "the", "."])
 LINES = TRAIN.read_text().splitlines()
 
 
-def make_model():
-    options = smallest_options(bidirectional=True, n_tokens_vocab=VOCABULARY.size)
-    return LanguageModel(Options.from_json(options))
-
-
 @pytest.fixture(scope="module")
 def scorer():
-    return Scorer(make_model(), VOCABULARY)
+    options = smallest_options(bidirectional=True, n_tokens_vocab=VOCABULARY.size)
+    return Scorer(LanguageModel(Options.from_json(options)), VOCABULARY)
 
 
 def text(lines):
@@ -126,19 +122,16 @@ def test_empty_text_is_refused(scorer, parts, n_rows, problem):
         scorer.evaluate(parts, n_rows=n_rows)
 
 
+def test_evaluate_uses_current_weights(scorer):
+    before = scorer.evaluate([text(LINES)])
+    scorer.model.encoder.embedding.assign(scorer.model.encoder.embedding * 2.0)
+    assert scorer.evaluate([text(LINES)]).direction_losses != before.direction_losses
+
+
 @pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
-def test_diverged_model_is_named(biases):
-    diverged = make_model()
-    diverged.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
-    scorer = Scorer(diverged, VOCABULARY)
+def test_diverged_model_is_named(biases, scorer):
+    """The last test, since the model stays so."""
+    scorer.model.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
     for score in (lambda: scorer.evaluate([text(LINES)]), lambda: list(scorer([["the"]]))):
         with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
             score()
-
-
-def test_evaluate_uses_current_weights():
-    model = make_model()
-    scorer = Scorer(model, VOCABULARY)
-    before = scorer.evaluate([text(LINES)])
-    model.encoder.embedding.assign(model.encoder.embedding * 2.0)
-    assert scorer.evaluate([text(LINES)]).direction_losses != before.direction_losses

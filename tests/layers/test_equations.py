@@ -167,14 +167,14 @@ def run_lstm_as_on_a_gpu(*arguments, **keywords):
         return run_lstm(*arguments, **keywords)
 
 
-each_loop = pytest.mark.parametrize("loop", [run_lstm, run_lstm_as_on_a_gpu])
+on_a_gpu = pytest.param(run_lstm_as_on_a_gpu, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("projection", [True, False], ids=["projected", "plain"])
 @pytest.mark.parametrize(
     "clips", [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)], ids=["reached", "none"]
 )
-@pytest.mark.parametrize("run", [lstm_window, run_lstm, run_lstm_as_on_a_gpu])
+@pytest.mark.parametrize("run", [lstm_window, run_lstm, on_a_gpu])
 def test_window_equals_plain_cell(run, clips, projection):
     inputs, state, weights = make(projection, 1.5 if clips.cell else 0.5, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
@@ -185,7 +185,7 @@ def test_window_equals_plain_cell(run, clips, projection):
     )
 
 
-@each_loop
+@pytest.mark.parametrize("loop", [run_lstm, on_a_gpu])
 @pytest.mark.parametrize("n_at_once", [2, pytest.param(8192, marks=pytest.mark.slow)])
 def test_rows_end_and_restart_where_told(n_at_once, loop, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)
@@ -226,7 +226,7 @@ def layer():
     return layer
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 50, 51])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 50, 51])
 def test_softmax_chunks_equal_whole(layer, chunk):
     kernel, bias = layer.kernel.value, layer.bias.value
     assert_gradients_match(

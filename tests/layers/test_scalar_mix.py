@@ -1,32 +1,15 @@
-import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.data.batcher import Batcher
 from bilm.errors import DataError, OptionsError
 from bilm.layers.scalar_mix import ScalarMix, weight_layers
-from tests.helpers import GOLDEN
-from tests.models.test_bidirectional_lm import VARIANTS, model_of, sentences_of
 
 
 def layers_of(rows=2, layers=3, words=4, dim=5, seed=0):
     values = np.random.default_rng(seed).normal(2.0, 3.0, (rows, layers, words, dim))
     return values.astype(np.float32)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_weight_layers_equals_golden(variant):
-    folder = GOLDEN / variant
-    sentences = sentences_of(variant)
-    output = model_of(variant)(Batcher(None, 50).batch_sentences(sentences))
-    mixed = weight_layers("input", output, l2_coef=0.5)
-    with h5py.File(folder / "embeddings.hdf5") as file:
-        for i, words in enumerate(sentences):
-            expected = file[f"weighted/{i}"]
-            np.testing.assert_allclose(mixed["weighted_op"][i, : len(words)], expected, atol=1e-5, rtol=0)
-    assert mixed["regularization_op"] == 0  # at the initial weights
 
 
 def test_scalar_mix_equals_equation():
@@ -76,17 +59,6 @@ def test_scalar_mix_takes_initial_weights():
         OptionsError, match="initial_scalar_parameters: 2 numbers, but the model has 3 layers"
     ):
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
-
-
-def test_weight_layers_refuses_taken_name():
-    model = model_of("char")
-    first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
-    mixed = weight_layers("again", first, do_layer_norm=True)
-    with pytest.raises(OptionsError, match="'again' already names a mix"):
-        weight_layers("again", second)
-    expected = mixed.layer(second.lm_embeddings, mask=second.mask)
-    np.testing.assert_array_equal(mixed.layer(second), expected)
-    np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
 
 
 def test_switches_are_checked():

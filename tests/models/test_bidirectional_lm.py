@@ -10,6 +10,7 @@ import tensorflow as tf
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.embedding.embedder import dump_token_embeddings
 from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.layers.scalar_mix import weight_layers
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
@@ -90,9 +91,23 @@ def test_stateful_model_equals_golden(variant):
         assert_all_close(found, golden(variant, "stateful"), 1e-5)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weight_layers_equals_golden(variant):
+    folder = GOLDEN / variant
+    sentences = sentences_of(variant)
+    output = model_of(variant)(Batcher(None, 50).batch_sentences(sentences))
+    mixed = weight_layers("input", output, l2_coef=0.5)
+    with h5py.File(folder / "embeddings.hdf5") as file:
+        for i, words in enumerate(sentences):
+            expected = file[f"weighted/{i}"]
+            np.testing.assert_allclose(mixed["weighted_op"][i, : len(words)], expected, atol=1e-5, rtol=0)
+    assert mixed["regularization_op"] == 0  # at the initial weights
+
+
 # --- agreement with itself --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_dumped_vectors_equal_those_of_bilm_tf(variant, tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.models.sentence_encoder._WORDS_AT_ONCE", 30)
@@ -137,16 +152,16 @@ def test_output_has_names_and_zero_padding():
         output["top"]
 
 
-def test_rows_beyond_batch_keep_state():
-    batcher, sentences = Batcher(None, 50), sentences_of("char")
-    model = model_of("char", stateful=True, max_batch_size=8)
-    model(batcher.batch_sentences(sentences[:3]))
-    model(batcher.batch_sentences(sentences[3:4]))
-    both = model(batcher.batch_sentences(sentences[4:6]))
-    alone = model_of("char", stateful=True, max_batch_size=8)
-    alone(batcher.batch_sentences(sentences[1:2]))
-    expected = alone(batcher.batch_sentences(sentences[5:6]))
-    assert_all_close(per_sentence(both)[1:], per_sentence(expected), 1e-6)
+def test_rows_beyond_batch_keep_state(tmp_path):
+    files = write_model(tmp_path, char_cnn=None, lstm={"n_layers": 1})
+    model = BidirectionalLanguageModel(*files, False, stateful=True, max_batch_size=8)
+    sentences = np.array([[1, 3 + 2 * i, 4 + 2 * i, 2] for i in range(6)])
+    model(sentences[:3])
+    model(sentences[3:4])
+    both = model(sentences[4:6])
+    model.reset_states()
+    model(sentences[1:2])
+    assert_all_close(per_sentence(both)[1:], per_sentence(model(sentences[5:6])), 1e-6)
 
 
 # --- other models -----------------------------------------------------------------------------------
@@ -222,6 +237,17 @@ def test_word_level_model_takes_word_ids(tmp_path):
     model = BidirectionalLanguageModel(options, weights, use_character_inputs=False)
     with pytest.raises(DataError, match="0 .padding. to 30, got 1 to 31"):
         model([[1, 31, 2]])
+
+
+def test_weight_layers_refuses_taken_name():
+    model = model_of("char")
+    first, second = (model(Batcher(None, 50).batch_sentences([[word]])) for word in ("the", "cat"))
+    mixed = weight_layers("again", first, do_layer_norm=True)
+    with pytest.raises(OptionsError, match="'again' already names a mix"):
+        weight_layers("again", second)
+    expected = mixed.layer(second.lm_embeddings, mask=second.mask)
+    np.testing.assert_array_equal(mixed.layer(second), expected)
+    np.testing.assert_array_equal(mixed.layer(dict(second)), expected)
 
 
 def test_more_rows_than_states_are_refused():

@@ -386,10 +386,10 @@ def stepped(options):
     return model, optimizer
 
 
-@pytest.fixture
-def saved_moments(tmp_path):
+@pytest.fixture(scope="module")
+def saved_moments(tmp_path_factory):
     model, optimizer = stepped(MUON)
-    run = RunDirectory.create(tmp_path / "run", MUON, Vocabulary(VOCAB))
+    run = RunDirectory.create(tmp_path_factory.mktemp("moments") / "run", MUON, Vocabulary(VOCAB))
     run.save(model, optimizer, 3, 50.0)
     return run, model, optimizer
 

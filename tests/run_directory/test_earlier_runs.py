@@ -57,7 +57,9 @@ def assert_same_numbers(path, other):
         assert found.pop("kind") == values.pop("kind") and found == pytest.approx(values, **SAME)
 
 
-@pytest.mark.parametrize("change", [None, of_newer], ids=["as written", "by a newer version"])
+@pytest.mark.parametrize(
+    "change", [None, pytest.param(of_newer, marks=pytest.mark.slow)], ids=["as written", "by a newer version"]
+)
 @pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
 def test_interrupted_run_resumes_to_same_numbers(golden, change, tmp_path, caplog):
     path = shutil.copytree(golden / "interrupted", tmp_path / "run")
@@ -100,7 +102,11 @@ def test_restart_reads_step_schedule_and_text(golden, tmp_path, capsys):
     ("change", "problem"),
     [
         (lambda state: state | {"positions": 3}, "by an earlier version .*positions: expected a list, got 3"),
-        (lambda state: {"written_by": "bilm 9.1"}, "by bilm 9.1 .*settings: missing; first_step: missing"),
+        pytest.param(
+            lambda state: {"written_by": "bilm 9.1"},
+            "by bilm 9.1 .*settings: missing; first_step: missing",
+            marks=pytest.mark.slow,
+        ),
         (lambda state: state["settings"]["options"].clear() or state, "by .*settings.options: invalid"),
         (lambda state: "{", "by an earlier version .*expected an object"),
     ],

