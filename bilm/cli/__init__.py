@@ -137,8 +137,8 @@ def _message(error: Exception) -> str | None:
         return with_flags(str(error))
     if is_out_of_memory(error):
         return (
-            "not enough memory; a smaller batch, preset or vocabulary needs less in training "
-            f"(`bilm train --dry-run` tells), fewer --batch-tokens in `bilm embed` ({reason(error)})"
+            "not enough memory: train with a smaller batch, preset or vocabulary (`bilm train --dry-run` "
+            f"shows the need), or give `bilm embed` a smaller --batch-tokens ({reason(error)})"
         )
     if isinstance(error, OSError) and error.errno not in (errno.EPIPE, errno.EBADF):
         # EPIPE is a closed pipe, handled by click; EBADF is a bug.

@@ -221,7 +221,7 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
 
 precision = choice(
     "--precision",
-    "Data type of the factors of matrix products; bfloat16 is for processors that multiply it.",
+    "Data type of matrix products; bfloat16 is faster only on processors with bfloat16 instructions.",
     ["float32", "bfloat16"],
     default="float32",
 )
@@ -352,15 +352,15 @@ def input_text(path: Path | str) -> Iterable[str] | Path:
         os.stat(path)
     except OSError as error:
         is_sentence = len(str(path).split()) > 1
-        hint = "; for a sentence give -, and the sentence as standard input" if is_sentence else ""
+        hint = "; to give a sentence itself, give - and write it to standard input" if is_sentence else ""
         raise DataError(f"{path}: {error.strerror}{hint}") from error
     if os.path.isdir(path):
-        raise DataError(f"{path}: is a folder; give a file of it")
+        raise DataError(f"{path}: is a folder; give a file in it")
     return Path(path)
 
 
 raw = switch(
-    "--raw", "The text is raw: split it as the training text was. Sentences take the place of lines."
+    "--raw", "The text is raw: split it like the training text. Results then number its sentences, not lines."
 )
 """The flag of commands that read a `bilm.embedding.model_text.ModelText`."""
 

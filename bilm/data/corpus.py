@@ -235,7 +235,9 @@ def recorded_counts(record: object) -> CorpusCounts:
     text = JsonObject("text", record)
     counts = text.read_as(CorpusCounts, **_NOT_RECORDED)
     if text.problems:
-        raise CheckpointError(f"not a valid record of a text: {'; '.join(text.problems[:3])}")
+        raise CheckpointError(
+            f"the checkpoint's record of the text is damaged: {'; '.join(text.problems[:3])}"
+        )
     return counts
 
 
@@ -244,7 +246,7 @@ def describe_corpus(counts: CorpusCounts, name: str = "corpus", n_files: int | N
     return (
         f"{name}: {_number(n_files or len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
         f"{describe_blank_lines(counts.n_blank_lines)}, {counts.n_tokens:,} tokens with sentence ends, "
-        f"OOV {counts.oov_rate:.2%}"
+        f"{counts.oov_rate:.2%} unknown words"
     )
 
 

@@ -322,7 +322,7 @@ def sentence_stream(
             reason = ": the corpus is empty"
             if order.n_parts > 1:
                 worker = f"worker {order.part} of {order.n_parts} (from 0)"
-                reason = f" for {worker}: use fewer workers, or fuller shards"
+                reason = f" for {worker}: use fewer workers, or files of similar size"
             raise DataError(f"no sentences in {name_files(shards)}{reason}")
 
 
@@ -395,4 +395,4 @@ def _skip(lines: Iterator[str], n_lines: int) -> None:
 
 
 def _changed(problem: str) -> CheckpointError:
-    return CheckpointError(f"the text has changed: {problem}")
+    return CheckpointError(f"the text has changed: {problem}; restore it, or continue with `bilm restart`")

@@ -161,7 +161,7 @@ def embed_file(
         OptionsError: `resume` is set and the embedder is stateful, since the state is not saved.
     """
     if resume and embedder.stateful:
-        raise OptionsError("resume: the LSTM state is not saved; start again, or embed without state")
+        raise OptionsError("`resume` does not go with `stateful`, whose LSTM state is not saved; start again")
     report = EmbeddingReport()
     settings = dataclasses.asdict(form) | {"stateful": embedder.stateful, "model": embedder.fingerprint}
     with ExitStack() as stack:

@@ -60,7 +60,7 @@ def occurrences(
         OptionsError: there are words to find, and the embedder is stateful, so that it needs all sentences.
     """
     if words is not None and embedder.stateful:
-        raise OptionsError("stateful: the state passes through all sentences; leave it out, or the words")
+        raise OptionsError("`stateful` needs all sentences, and `words` skips some; leave out one of them")
     in_form = normaliser(embedder.model.options.unicode_form)
     spellings: dict[str, list[str]] = defaultdict(list)
     for word in dict.fromkeys(words or ()):

@@ -209,7 +209,7 @@ class Staging:
                     os.rename(self.target, self._old)
             os.replace(self.new, self.target)
         elif not _rename(self.new, self.target):
-            raise DataError(f"{self.target}: appeared during the work and stays as it is")
+            raise DataError(f"{self.target}: was made by another program meanwhile and is kept")
 
     def put_aside(self) -> Path:
         """Rename the new output to ``NAME.new-N``, with the first free N, and return this path."""

@@ -44,13 +44,13 @@ _BY_START = {
 # The same for a file that is given as text, by its bytes after decompression.
 _NOT_TEXT = {
     rb"PK\x03\x04.{26}(mimetypeapplication/|\[Content_Types\]|_rels/|docProps/|word/)|\{\\rtf": (
-        "an Office document or a book; `pandoc -t plain` makes text of it, and of a spreadsheet save a CSV"
+        "an Office document or a book; `pandoc -t plain` converts it to text; save a spreadsheet as CSV"
     ),
     rb"PK[\x03\x05\x07]|.{257}ustar(\0|  \0)|7z\xbc\xaf|Rar!\x1a": "an archive; unpack it",
-    rb"%PDF-": "a PDF; `pdftotext FILE` makes text of it",
+    rb"%PDF-": "a PDF; `pdftotext FILE` converts it to text",
     rb"version https://git-lfs": _LFS,
-    rb"WARC/\d": "a web archive; a program such as warcio takes its pages out",
-    rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` makes text of it",
+    rb"WARC/\d": "a web archive; extract its pages with a program such as warcio",
+    rb"\s*(<\?xml[^>]*>\s*)?<mediawiki": "a dump of a wiki; `wikiextractor FILE` converts it to text",
 }
 _MARKUP = re.compile(rb"\s*(<(\?xml|!doctype|html|TEI|doc id=))", re.IGNORECASE)
 HEAD_BYTES = 512

@@ -134,7 +134,7 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     # A directory that nobody may change cannot be moved aside either.
     for place in (target.parent, target) if replaces_directory else (target.parent,):
         if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-            raise DataError(f"{path}: cannot be written: {place} is no directory that you may write in")
+            raise DataError(f"{path}: cannot be written: {place} is not a directory that you can write to")
     return target
 
 

@@ -59,7 +59,7 @@ class InferenceModel:
         self.max_batch_size, self.stateful = max_batch_size, stateful
         self._states: States = ()
         if stateful:
-            require_tensorflow("stateful: a state that is carried")
+            require_tensorflow("stateful=True")
             self._states = keras.tree.map_structure(
                 lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
             )

@@ -47,7 +47,7 @@ class Encoder(NetworkLayer):
         super().__init__(name="encoder", dtype="float32")
         self.precision = Precision(precision)
         if self.precision is Precision.BFLOAT16 and not (settings.multiplies_bfloat16() or backend.n_gpus()):
-            _LOG.warning("bfloat16 is slower than float32 here: this processor does not multiply it")
+            _LOG.warning("bfloat16 is slower than float32 here: this processor has no instructions for it")
         self.options = options
         lstm, cnn = self.options.lstm, self.options.char_cnn
         dtype = self.precision.product_dtype

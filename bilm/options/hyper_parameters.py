@@ -202,7 +202,7 @@ class Options(_Checked):
     )
     n_train_tokens: Positive | None = flag(
         None,
-        "length of an epoch in tokens, counted in the text. `--n-train-tokens` overrides the count; a number "
+        "length of an epoch in tokens. `--n-train-tokens` overrides the count; a number "
         "in the file is ignored",
         shown="counted in the text",
     )
@@ -266,7 +266,7 @@ class Options(_Checked):
         "between the vectors of words and their softmax rows, times the share of the highest learning rate "
         "that the step has; it moves the vectors of words only. No effect with word input",
     )
-    softmax_row_tying: _Factor = parameter(0.0, "the same penalty, which moves the softmax rows only")
+    softmax_row_tying: _Factor = parameter(0.0, "as `word_vector_tying`, but moves the softmax rows only")
     weight_decay: _Factor = flag(0.0, "weight decay per step, as a factor of the learning rate")
     softmax_bias_init: SoftmaxBiasInit = parameter(
         SoftmaxBiasInit.UNIGRAM,

@@ -12,7 +12,7 @@ from bilm.errors import DataError
 try:
     import ray.data  # noqa: F401
 except ImportError as error:
-    raise DataError("--ray needs Ray: pip install 'ray[data,train]'") from error
+    raise DataError("Ray is not installed: pip install 'ray[data,train]'") from error
 
 from bilm.ray.cluster import Cluster
 from bilm.ray.jobs import Embed, Score

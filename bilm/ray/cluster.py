@@ -59,7 +59,7 @@ class Cluster:
         require_positive(**{name: number for name, number in numbers.items() if number is not None})
         require_kind("gpus_per_worker", self.gpus_per_worker, float | None)
         if self.gpus_per_worker is not None and not 0 <= self.gpus_per_worker < float("inf"):
-            raise OptionsError(f"gpus_per_worker is {self.gpus_per_worker}; it must be 0 or more")
+            raise OptionsError(f"`gpus_per_worker` is {self.gpus_per_worker}; it must be 0 or more")
 
     @contextmanager
     def connected(self, has_model: bool = True) -> "Iterator[Workers]":
@@ -127,8 +127,8 @@ class Cluster:
                 )
         except (OSError, ValueError, RuntimeError) as error:
             raise ProcessError(
-                f"the Ray cluster {address} cannot be reached ({reason(error)}); is it running? --ray local "
-                "works without a cluster"
+                f"the Ray cluster {address} cannot be reached ({reason(error)}); is it running? The address "
+                "local needs no cluster"
             ) from error
         finally:  # Ray's own handler of SIGTERM ends the process at once
             for number, handler in handlers.items():

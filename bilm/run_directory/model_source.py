@@ -58,11 +58,11 @@ class ModelArguments:
         """
         n_missing = [self.model, self.save_dir, self.options_file or self.weight_file].count(None)
         if n_missing == 3:
-            raise ArgumentError("`model` is missing: a run directory, or a model's weights")
+            raise ArgumentError("give `model`, a run directory or a model's weights")
         both = self.options_file is not None and self.weight_file is not None
         if n_missing < 2 or (both and self.checkpoint is not None):
             raise ArgumentError(
-                "give one `model`; `checkpoint` is for a run, `options_file` for a `weight_file`"
+                "give one model only, and `checkpoint` only for a run; `options_file` goes with `weight_file`"
             )
         if self.options_file is not None and self.weight_file is not None:
             options, weights = ModelFile(Path(self.options_file)), find_weights(self.weight_file)

@@ -98,7 +98,7 @@ class Training:
                 outcome = self._loop(checkpoints, ending)
         finally:
             reporter.end()
-        best, reason = state.best, ending.reason or "another worker was asked to"
+        best, reason = state.best, ending.reason or "a stop of another worker was requested"
         return TrainingResult(
             request.save_dir,
             outcome,
@@ -217,7 +217,7 @@ def _require_finite(training: Training, report: StepReport, saved: Path | None) 
     rate = training.trainer.options.step_size
     raise DivergenceError(
         f"training diverged at step {report.step:,}: loss {report.loss:g}, gradient norm "
-        f"{report.gradient_norm:g}. Try a smaller learning_rate than {rate:g}"
+        f"{report.gradient_norm:g}. Try a smaller `learning_rate` than {rate:g}"
         + ("" if saved is None else f"; the last checkpoint is {saved}")
     )
 
@@ -291,7 +291,7 @@ class Ending:
         self._longest_pause = max(self._longest_pause, now - (self._last_question or now))
         self._last_question = now
         if request.should_stop() or self._interrupt.is_due:
-            self.reason = self.reason or "was asked to"
+            self.reason = self.reason or "a stop was requested"
         if now + self._longest_pause >= request.until:
             self.reason = self.reason or "the time allowed by `max_time` is nearly over"
         self._is_stopping = self._training.trainer.workers.any(self.reason is not None)

@@ -169,7 +169,7 @@ def _steps(request: Request, source: distribution.StoredModel | None) -> bytes |
     steps = TextPipeline.parse(content, str(request.steps))
     if before.pipeline is not None and before.pipeline != steps:
         changed = json_objects.changes(dataclasses.asdict(before.pipeline), dataclasses.asdict(steps))
-        request.reporter.warn(f"corpus: made by other steps than the model's text: {', '.join(changed)}")
+        request.reporter.warn(f"corpus: its settings are not those of the model's text: {', '.join(changed)}")
     return content
 
 
@@ -199,7 +199,7 @@ def _read_texts(
     text = read("train_prefix", "corpus", heldout)
     keeps_vocabulary = request.kind == "restart" and "vocab_file" not in request.arguments
     if keeps_vocabulary and ("corpus" in request.arguments or text.counts.oov_rate > MOST_UNKNOWN):
-        reporter.say("vocabulary: the model's; `remap_vocab` takes that of the text")
+        reporter.say("vocabulary: the model's; `remap_vocab` adapts the model to that of the text")
     if heldout and (share := text.counts.n_shared / heldout.counts.n_words) >= _LEAST_SHARED:
         reporter.warn(
             f"heldout: {share:.0%} of the words are in sentences of the training text; the perplexity will "
@@ -229,8 +229,8 @@ def _plan(
     n_given, n_tokens = options.n_train_tokens, text.counts.n_tokens
     if n_given and not n_tokens <= 2 * n_given <= 4 * n_tokens:
         reporter.warn(
-            f"n_train_tokens is {n_given:,}, and the corpus has {n_tokens:,} tokens: an epoch reads it "
-            f"{n_given / n_tokens:,.2f} times; leave n_train_tokens out to count the text"
+            f"`n_train_tokens` is {n_given:,}, and the corpus has {n_tokens:,} tokens: an epoch reads it "
+            f"{n_given / n_tokens:,.2f} times; leave out `n_train_tokens` for one pass per epoch"
         )
     n_steps, steps_per_epoch, n_passes = plan.count_steps(options, n_tokens, n_replicas, settings.max_steps)
     is_kept = begun is not None and request.recipe in (None, recipes.AUTO, begun.options.recipe)
@@ -310,7 +310,7 @@ def tell_size(trainer: Trainer, path: Path, settings: TrainingSettings, reporter
         free += sum(file.lstat().st_size for file in path.glob(f"{run_files.CHECKPOINT}*"))
     n_kept = settings.keep + 2  # plus the best one, and the one being written
     if n_kept * n_bytes > free and not settings.dry_run:
-        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or `keep` fewer")
+        reporter.warn(f"{n_kept} checkpoints do not fit on the disk; make room, or give a smaller `keep`")
 
 
 def _require_same_start(

@@ -28,7 +28,7 @@ class Reporter:
         ...     def say(self, line):
         ...         print(line)
         >>> result = bilm.test("heldout.txt", "run", reporter=Lines())
-        corpus: 1 file, 60 sentences, 747 tokens with sentence ends, OOV 5.97%
+        corpus: 1 file, 60 sentences, 747 tokens with sentence ends, 5.97% unknown words
         model: run/model.ckpt-12, step 12
     """
 

@@ -79,25 +79,27 @@ class TrainingSettings:
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
-    patience: Positive | None = parameter(None, "stop after this many validations without improvement")
+    patience: Positive | None = parameter(
+        None, "stop after this many validations without improvement", shown="off"
+    )
     save_every: int | str = parameter(
         "10m", "steps, or minutes such as 10m, between checkpoints", shown="10m"
     )
     keep: Positive = parameter(2, "number of recent checkpoints to keep, besides the best")
-    max_steps: Positive | None = parameter(None, "stop after this many steps")
+    max_steps: Positive | None = parameter(None, "stop after this many steps", shown="all epochs")
     max_time: Annotated[float, Bounds(above=0)] | None = parameter(
-        None, "save and exit with status 75 after this time: 90m, 2h, 1:30:00"
+        None, "save and exit with status 75 within this time: 90m, 2h, 1:30:00", shown="no limit"
     )
-    resume: bool = parameter(False, "resume an interrupted run, or start it")
+    resume: bool = parameter(False, "continue an interrupted run; without a checkpoint, start it")
     dry_run: bool = parameter(False, "count the text, time a few steps, write nothing")
     seed: Annotated[int, Bounds(least=0, most=(1 << 31) - 1)] | None = parameter(
         None, "random seed", shown="drawn and recorded"
     )
-    shuffle: bool = parameter(True, "shuffle shards and sentences")
+    shuffle: bool = parameter(True, "shuffle the files of the text and their sentences")
     shuffle_buffer: Positive = parameter(100_000, "number of sentences shuffled at a time; limits memory use")
     n_gpus: Positive = parameter(1, "number of GPUs per machine, each with a replica of the model")
     threads: Positive | None = parameter(
-        None, "threads of one operation", shown="half of the cores, for two directions at a time"
+        None, "threads of each TensorFlow operation; both directions run at once", shown="half of the cores"
     )
     jit: bool = parameter(False, "compile the whole model with XLA, not only its LSTM")
     log_every: Positive = parameter(20, "steps between lines of metrics.jsonl and points in TensorBoard")
@@ -228,7 +230,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
         values = {name: values[name] for name in values.keys() & {*_IN_FILE} if values[name] is not None}
         for name, value in values.items():
             if not isinstance(value, _KINDS.get(name, str | int | float)):
-                raise OptionsError(f"{name}: {value!r:.80} is of another kind, see `bilm.train`")
+                raise OptionsError(f"{name}: {value!r:.80} has the wrong type; see the run.toml of any run")
         values |= {name: as_patterns(values[name], name) for name in TEXTS if name in values}
         unknown = file.unknown
         if isinstance(values.get("options"), dict):

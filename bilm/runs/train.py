@@ -174,7 +174,7 @@ def restart(
         raise ArgumentError("`old_vocab_file` needs `remap_vocab`")
     if save_dir is not None and model is not None:
         raise ArgumentError(
-            "`save_dir` is the run to continue, as `model` is; `save_to` is a new run directory"
+            "give one of `model` and `save_dir`, the run to continue; `save_to` is a new run directory"
         )
     if overwrite and save_to is None:
         raise ArgumentError("`overwrite` needs `save_to`: a restart goes on in the directory of its run")
@@ -215,8 +215,8 @@ def restart(
         source.check_vocabulary(old)  # before the text is read, which may take an hour
         require_size(old, n_predicted, source.source)
     except VocabularyError as error:
-        hint = "`remap_vocab` carries the model over to another"
-        raise VocabularyError(f"{error}; {'is it `old_vocab_file`?' if remap_vocab else hint}") from error
+        hint = "`remap_vocab` adapts the model to another"
+        raise VocabularyError(f"{error}; {'give it as `old_vocab_file`' if remap_vocab else hint}") from error
     if source.step is None:
         check_arrays(source.dumped.shapes, source.names, source.source)
     if (frozen := request.freeze) and new.share_embedding_softmax:

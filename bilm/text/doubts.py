@@ -60,7 +60,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_LINE) > 0.01 * len(words):
         yield (
             f"there are lines of more than {_LONG_LINE} words, the longest of {len(longest):,}, which begins "
-            f"{' '.join(longest)[:40]!r}; put one sentence on a line"
+            f"{' '.join(longest)[:40]!r}; put each sentence on a line of its own"
         )
     n_attached = sum(
         word[-1] not in _INSIDE_WORDS
@@ -76,9 +76,9 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
             "prepare` does, so that a comma is a word"
         )
     if sum(_MISREAD.search(line) is not None for line in lines) > 0.001 * len(lines):
-        yield "the text has letters such as Ã© for é: UTF-8 that was read in another encoding"
+        yield "the text has letters such as Ã© for é; read the original as UTF-8 and save it again"
     if sum(_TAG.search(line) is not None for line in lines) > 0.05 * len(lines):
-        yield "the text has tags of markup; leave them out"
+        yield "the text has markup tags; remove them"
     if invisible := invisible_in("\n".join(lines)):
         found = ", ".join(f"{number:,} {name}" for name, number in invisible.items())
         yield f"the text has {found}; `bilm prepare` removes invisible characters"

@@ -81,7 +81,7 @@ class Kind(enum.StrEnum):
 
 
 ROWS, TOKENISED = "rows of a table", "tokenised"
-"""What plain text seems to be instead."""
+"""Kinds of text that plain text may turn out to be."""
 _REMEDIES = {ROWS: "give the text alone", TOKENISED: "leave out `raw` to keep the words"}
 
 _XML = (Kind.TEI, Kind.ALTO, Kind.PAGE, Kind.XML)
@@ -92,7 +92,7 @@ _ROOTS = {  # elements
     "PcGts": Kind.PAGE,
 }
 _REFUSED = {  # elements
-    "FoLiA": "FoLiA; `folia2txt` of FoLiA-tools makes text of it",
+    "FoLiA": "FoLiA; `folia2txt` of FoLiA-tools converts it to text",
     "mets": "METS, a list of the files of a digitised text; give the files that hold the text",
 }
 
@@ -172,11 +172,11 @@ class Source:
         """
         if self.kind is Kind.CONLLU:
             raise DataError(
-                f"{self.name}: is CoNLL-U, whose words are given; `bilm prepare` with `heldout` 0 makes "
-                "lines of it, to be read without `raw`"
+                f"{self.name}: is CoNLL-U, which is tokenised already; convert it with `bilm prepare` and "
+                "`heldout` 0, and read the result without `raw`"
             )
         if self.seems is not None:
-            _LOG.warning("%s: most lines seem %s; %s", self.name, self.seems, _REMEDIES[self.seems])
+            _LOG.warning("%s: most lines seem to be %s; %s", self.name, self.seems, _REMEDIES[self.seems])
         return Lines(lambda: self.lines(steps.split, steps.field))
 
     def _lines(self, content: BinaryIO, split: Split, text_field: str) -> Iterator[str]:
@@ -383,7 +383,7 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
     if isinstance(value, dict) or is_cut:
         return Kind.JSON_LINES
     if (isinstance(value, list) and str in map(type, value)) or re.match(r"\{\s*\"|\[\s*\{", head):
-        reason = "is JSON, but not an object a line; `jq -c . FILE` makes it one, or `jq -c .[] FILE`"
+        reason = "is JSON, but not one object per line; convert it with `jq -c . FILE` or `jq -c .[] FILE`"
         raise NoTextError(f"{name}: {reason}")
     if _delimiter(first, text_field, name) is not None:
         return Kind.TABLE
@@ -420,7 +420,7 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
         other = "mac-roman" if encoding in ("cp1252", "cp1254") else "latin-1"  # those of Windows
-        remedy = f"`encoding` of `bilm prepare` gives another one, such as {other}"
+        remedy = f"give the right one to `bilm prepare` as `encoding`, such as {other}"
         raise DataError(f"{name}: {place}not {encoding.upper()}; {remedy}") from None
 
 
@@ -435,7 +435,7 @@ def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
         if key not in values:
             keys = ", ".join(values)
             problem = f"no {key!r:.80} among the keys ({keys:.80})"
-            raise DataError(f"{place}: {problem}; `field` of `bilm prepare` names the text")
+            raise DataError(f"{place}: {problem}; give that of the text to `bilm prepare` as `field`")
         text = values[key]
         if not isinstance(text, str | None):
             raise DataError(f"{place}: {key} is {text!r:.80}, expected a string")
@@ -458,7 +458,7 @@ def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[st
     numbered = ((n, line) for n, line in enumerate(lines) if _delimiter(line, column, name))
     n_before, header = next(numbered, (0, ""))  # blank lines
     if (delimiter := _delimiter(header, column, name)) is None:
-        raise DataError(f"{name}: no line names the column {column!r:.80}")
+        raise DataError(f"{name}: no line names the column {column!r:.80}; give another as `field`")
     rows = csv.reader(chain([header], (f"{line}\n" for line in lines)), delimiter=delimiter, strict=True)
     try:
         columns = next(rows)

@@ -17,7 +17,7 @@ _LONGEST_BLOCK = 1 << 20  # characters of an element before it is cut
 
 
 class _Rules(NamedTuple):
-    """What elements mean for the text around them.
+    """Meaning of elements for the text around them.
 
     Attributes:
         left_out: elements whose text is left out.

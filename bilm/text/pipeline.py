@@ -275,9 +275,9 @@ class ModelSteps(NamedTuple):
         pipeline = self.pipeline
         if pipeline is None:
             raise ArgumentError(
-                f"{self.name}: has no {TEXT_FILE}, which says how its training text was made of raw text: "
-                "`bilm train` keeps that of a `corpus` of `bilm prepare`; for this model, tokenise the text "
-                "as its training text was, and leave out `raw`"
+                f"{self.name}: has no {TEXT_FILE}, which says how to split raw text for it. Tokenise the "
+                "text as its training text was and leave out `raw`, or train a model on a `corpus` of "
+                "`bilm prepare`, which has one"
             )
         if pipeline.icu != icu_version and pipeline.split is not Split.TOKENS:
             _LOG.warning(

@@ -154,7 +154,7 @@ def prepare(
         for what, remedy in _REMEDIES.items():
             names = [source.name for source in sources if source.seems == what]
             if names and not (what == TOKENISED and chosen.tokens):
-                report.warnings.append(f"{shards.name_files(names)}: most lines seem {what}; {remedy}")
+                report.warnings.append(f"{shards.name_files(names)}: most lines seem to be {what}; {remedy}")
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
         report.n_in_stretches = sum(source.kind in reading.divided_kinds for source in sources)
@@ -182,8 +182,8 @@ def prepare(
 
 
 _REMEDIES = {
-    ROWS: "`field` names the column with the text, as the first line does",
-    TOKENISED: "`tokens` keeps lines and words as they are",
+    ROWS: "give `field`, the name of the text's column in the first line",
+    TOKENISED: "give `tokens` to keep lines and words as they are",
 }
 _HELDOUT_SHARD = -1
 _Task = tuple[int, Split, list[str]]  # shard, what the pieces are, pieces

@@ -13,7 +13,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 
 
 class Split(Choice):
-    """What a piece of text is before it is split into words."""
+    """Form of a piece of text before it is split into words."""
 
     SENTENCES = "sentences"  # a paragraph, whose sentences are found
     LINES = "lines"  # a sentence
@@ -46,7 +46,9 @@ class Settings:
     """
 
     language: str = flag("und", "language, such as en or pt-BR, for abbreviations and ends of sentences")
-    form: UnicodeForm | None = flag(UnicodeForm.NFC, "Unicode's normal form of the corpus")
+    form: UnicodeForm | None = flag(
+        UnicodeForm.NFC, "Unicode normal form of the corpus; none keeps it as it is"
+    )
     keep_lines: bool = flag(False, "each line, or verse of TEI, is a sentence")
     tokens: bool = flag(False, "each line is a sentence, its words separated by spaces")
     dehyphenate: bool = flag(False, "join words that are divided at the ends of lines")
@@ -54,9 +56,9 @@ class Settings:
     field: str = flag("text", "key of the text in JSON lines, or the name of its column in a table")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
         0.02,
-        "share of the text to hold out, of each kind of file: whole files, or stretches if no files fit",
+        "share of the text to hold out, of each kind of file: whole files, or passages if all are larger",
     )
-    unique: bool = flag(False, "drop sentences that occurred before, among the first 4 million")
+    unique: bool = flag(False, "drop repeated sentences, of which the first 4 million are remembered")
     min_count: Positive = flag(2, "leave out words with fewer occurrences from the vocabulary")
     max_size: Annotated[int, Bounds(least=4)] = flag(
         200_000, "maximum number of words in the vocabulary, including the special ones"
@@ -65,7 +67,7 @@ class Settings:
 
     @property
     def split(self) -> Split:
-        """What the pieces of a text are."""
+        """Form of the pieces of a text."""
         return Split.TOKENS if self.tokens else Split.LINES if self.keep_lines else Split.SENTENCES
 
     def __post_init__(self) -> None:

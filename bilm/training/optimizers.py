@@ -28,7 +28,7 @@ _TINY = 1e-20
 
 
 class TrainingOptimizer(keras.optimizers.Optimizer):
-    """What training and checkpoints need of an optimizer, besides Keras's methods.
+    """Interface that training and checkpoints need of an optimizer, besides Keras's methods.
 
     Attributes:
         is_row_sparse: true if an update changes only the rows of a sparse gradient; the others change all

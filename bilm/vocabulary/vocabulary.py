@@ -130,7 +130,7 @@ class Vocabulary:
         form = None if form is None else UnicodeForm(form)
         if form is not None and not form.is_of(" ".join(self.words)):
             number, word = next((k, word) for k, word in enumerate(self.words) if not form.is_of(word))
-            problem = f"{word!r:.80}, id {number}, is not in {form}, which unicode_form asks for"
+            problem = f"{word!r:.80}, id {number}, is not in {form}, which the option unicode_form requires"
             remedy = f"`bilm vocab build --form {form}` writes words in it"
             raise VocabularyError(f"{self.filename or 'the vocabulary'}: {problem}; {remedy}")
         self._form = form

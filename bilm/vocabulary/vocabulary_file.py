@@ -254,7 +254,7 @@ def describe_unknown(share: float) -> str:
 
 def describe_marks(n_marks: int) -> str:
     """Return a message about sentence marks among the words of a text."""
-    return f"the text holds <S> or </S> {n_marks:,} times, which are added to every sentence; remove them"
+    return f"the text contains <S> or </S> {n_marks:,} times; remove them: bilm adds them to every sentence"
 
 
 def describe_forms(words: Iterable[str]) -> str | None:
@@ -262,7 +262,7 @@ def describe_forms(words: Iterable[str]) -> str | None:
     words = {*words}
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
-    problem = f"the vocabulary has words in two normal forms, which look alike ({n_twice:,} in all)"
+    problem = f"words of the vocabulary that look the same, in different Unicode normal forms: {n_twice:,}"
     return f"{problem}; `bilm vocab build --form NFC` writes them in one"
 
 
@@ -278,6 +278,6 @@ def describe_disorder(counts: np.ndarray) -> str | None:
     covered = counts[: len(counts) // 2].sum() / max(counts.sum(), 1)
     if len(counts) < 1000 or covered >= 0.7 or not counts.any():
         return None
-    problem = f"the first half of the vocabulary covers only {covered:.0%} of its words in the text"
+    problem = f"the first half of the vocabulary covers only {covered:.0%} of the text's known words"
     reason = "the sampled softmax assumes that frequent words come first, as `bilm vocab build` sorts them"
     return f"{problem}; {reason}"

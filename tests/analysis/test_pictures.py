@@ -95,7 +95,7 @@ def test_missing_library_is_named(tmp_path, monkeypatch, ending, library):
 def test_unwritable_picture_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"the file name must end in \.html, \.png, \.svg or \.pdf"):
         save_picture(picture(), tmp_path / "a.docx")
-    with pytest.raises(DataError, match="is no directory that you may write in"):
+    with pytest.raises(DataError, match="is not a directory that you can write to"):
         save_picture(picture(), tmp_path / "none" / "a.html")
 
 

@@ -175,9 +175,10 @@ def test_a_directory_that_is_there(archive, tmp_path):
     model.mkdir()
     run("dump-weights", *flags)
     assert refuse("dump-weights", *flags) == f"{model}: exists; --overwrite replaces it"
-    (model / "README.md").write_text("edited")
+    (model / "README.md").write_text((model / "README.md").read_text() + "edited")
     run("dump-weights", *flags, "--overwrite", "--language", "nn")
-    assert '\nlanguage: "nn"\n' in (model / "README.md").read_text()
+    card = (model / "README.md").read_text()
+    assert '\nlanguage: "nn"\n' in card and "edited" not in card
     not_ours = f"{model}: exists and is not a model that bilm wrote, with nothing else"
     card = (model / "README.md").read_bytes()
     (model / "README.md").write_bytes(card.replace(b"library_name", b"library"))
@@ -208,7 +209,7 @@ def test_flags_that_contradict_each_other(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for flags, message in (
         ((), "give one of --outfile and --model-dir"),
-        (("--model-dir", "x", "--save-dir", "y"), "give one --model;"),
+        (("--model-dir", "x", "--save-dir", "y"), "give one model only,"),
         (("--outfile", "x", "--license", "mit"), "--license is for --model-dir"),
         (("--model-dir", "x", "--license", "CC BY 4.0"), "--license is 'CC BY 4.0'; give it as"),
     ):

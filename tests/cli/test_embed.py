@@ -283,7 +283,7 @@ def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
         (("--resume", "--stateful"), "--resume does not go with --stateful"),
         (("--no-xla", "--backend", "torch"), "--backend torch does not go with --no-xla"),
         (("--format", "parquet", "--resume"), "--resume does not go with --format parquet"),
-        (("--save-dir", "x"), "give one --model;"),
+        (("--save-dir", "x"), "give one model only,"),
     ],
 )
 def test_flags_that_contradict_each_other(flags, message, text, tmp_path):

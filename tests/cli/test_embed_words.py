@@ -126,7 +126,7 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     ("out", "flags", "message"),
     [
         ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5, the form of /"),
-        ("out.csv", (), "out.csv: no format has this ending; give .hdf5"),
+        ("out.csv", (), "out.csv: unknown ending; give .hdf5"),
         ("out.npz", (), "out.npz: npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),
@@ -188,7 +188,7 @@ def test_words_are_a_list_of_strings(embedder):
         embedder.embed_words([["owl"]], io.StringIO("owl\n"))
     assert not [*embedder.embed_words([["owl"]], [])]
     embedder.stateful = True
-    with pytest.raises(OptionsError, match="stateful: the state passes through all sentences"):
+    with pytest.raises(OptionsError, match="`stateful` needs all sentences"):
         next(embedder.embed_words([["owl"]], ["owl"]))
     with pytest.raises(DataError, match="`words`, word 0 is of type list, not a string"):
         next(embedder.embed_words([["owl"]], [["owl"]]))

@@ -57,7 +57,7 @@ def test_info_reads_records(run_copy, monkeypatch):
         for other in ("ckpt-1", "ckpt-10"):
             shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", other))
     output = run("info", run_copy)
-    assert "recorded: to step 2; the last train or restart has 1.25 epochs, 4,096 tokens" in output
+    assert "recorded: up to step 2; 1.25 epochs, 4,096 tokens since the last train or restart" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last command: bilm restart \\udcff\n" in output
     assert "from step 1, seed 8; bilm 0.1.0, tensorflow 2.21.0" in output
@@ -75,7 +75,7 @@ def test_info_reads_records(run_copy, monkeypatch):
     assert found["best_heldout"]["perplexity"] == 250.0
     for n_done, is_told in ((2, True), (0, False)):  # resumed at step 2, or begun there
         write_lines(run_copy / "calls.jsonl", call_line(), call_line(step=2, n_done=n_done))
-        assert ("has 1.25 epochs" in run("info", run_copy)) == is_told
+        assert ("1.25 epochs" in run("info", run_copy)) == is_told
 
 
 def test_lstm_is_described():
@@ -129,7 +129,7 @@ def test_other_files_are_refused(weights, trained, tmp_path):
     assert "unexpected: 'extra' (3,)" in refuse("info", weights)
     assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
     message = refuse("info", trained / "model.ckpt-2", status=2)
-    assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint, given as --model" in message
+    assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint; give it as --model" in message
     assert "'char_ids' is not a stored array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
 
 

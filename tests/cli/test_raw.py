@@ -62,7 +62,7 @@ def test_run_keeps_the_steps(corpus, trained, tmp_path):
     assert f'corpus = "{corpus}"' in (trained / "run.toml").read_text()
     few = ("--max-steps", 1, "--no-xla")
     said = run("restart", "--corpus", corpus, "--model", trained, "--save-to", tmp_path / "a", *few)
-    assert "\nvocabulary: the model's; --remap-vocab takes that of the text\n" in said
+    assert "\nvocabulary: the model's; --remap-vocab adapts the model to that of the text\n" in said
     run("restart", "--train-prefix", corpus / "train", "--model", trained, "--save-to", tmp_path / "b", *few)
     (tmp_path / "b/text.json").unlink()  # as in a run that was trained without a corpus
     run("restart", "--corpus", corpus, "--save-dir", tmp_path / "b", *few)
@@ -172,7 +172,10 @@ def test_raw_text_has_paragraphs_and_may_be_piped(trained, tmp_path):
     assert printed("score", "--raw", f"/dev/fd/{reading}", "--model", trained) == expected
     os.close(reading)
     message = refuse("score", "--raw", tmp_path / "words.conllu", "--model", trained)
-    assert f"{tmp_path}/words.conllu: is CoNLL-U, whose words are given; `bilm prepare` with" in message
+    assert (
+        f"{tmp_path}/words.conllu: is CoNLL-U, which is tokenised already; convert it with `bilm prepare`"
+        in message
+    )
 
 
 @pytest.mark.slow
@@ -211,7 +214,7 @@ def test_raw_text_of_several_files_is_tested_as_one(trained, texts, tmp_path, mo
     monkeypatch.chdir(inner)
     assert "8 sentences" in run(*test, "../../../../../../folder")
     assert refuse("score", "--raw", folder, "--model", trained).endswith(
-        "folder: is a folder; give a file of it"
+        "folder: is a folder; give a file in it"
     )
 
 
@@ -312,7 +315,7 @@ def test_embedded_text_has_words_and_vectors(trained, tmp_path):
 def test_model_without_steps_refuses_raw_text(texts):
     raw, _ = texts
     message = refuse("neighbours", "--raw", "a", "a", raw, *MODEL, status=2)
-    assert "has no text.json" in message and "`bilm train` keeps that of a --corpus" in message
+    assert "has no text.json" in message and "train a model on a --corpus" in message
     with pytest.raises(ArgumentError, match="has no text.json"):
         ElmoEmbedder(*FILES).embed_text("a")
 
@@ -336,8 +339,8 @@ def test_tokenised_text_is_told_once(command, trained, texts, tmp_path, caplog):
     _, tokenised = texts
     out = [tmp_path / "out.hdf5"] if command == "embed" else []
     run(command, "--raw", tokenised, *out, "--model", trained)
-    assert [message for message in caplog.messages if "seem tokenised" in message] == [
-        f"{tokenised}: most lines seem tokenised; leave out `raw` to keep the words"
+    assert [message for message in caplog.messages if "most lines" in message] == [
+        f"{tokenised}: most lines seem to be tokenised; leave out `raw` to keep the words"
     ]
 
 
@@ -395,13 +398,16 @@ def test_missing_gap_is_told(trained, texts, tmp_path):
     gaps = tmp_path / "gaps.txt"
     gaps.write_text("The ___ rose .\nThe ___, the ___.\n___!\n")
     said = invoke("predict", gaps, "--model", trained, "--gap", "___").stderr
-    assert f"{gaps}: line 2: '___' is not a word by itself in '___,', and was not filled, one of 3" in said
+    assert (
+        f"{gaps}: line 2: '___' is not a word by itself in '___,', and was not filled; there are 3 such words"
+        in said
+    )
 
 
 @pytest.mark.parametrize("command", ["score", "predict", "embed"])
 def test_sentence_in_place_of_a_file_is_told(command, trained, tmp_path):
     out = [tmp_path / "out"] if command == "embed" else []
     message = refuse(command, "The river rose .", *out, "--model", trained)
-    remedy = "for a sentence give -, and the sentence as standard input"
+    remedy = "to give a sentence itself, give - and write it to standard input"
     assert message == f"The river rose .: No such file or directory; {remedy}"
     assert refuse(command, "x" * 300, *out, "--model", trained).endswith(": File name too long")

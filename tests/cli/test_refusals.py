@@ -30,7 +30,7 @@ def failing(monkeypatch, error):
     [
         (PermissionError(13, "Permission denied", "tight/x"), "tight/x: Permission denied"),
         (OSError(5, "Input/output error"), "Input/output error"),
-        (MemoryError(), "not enough memory; a smaller batch"),
+        (MemoryError(), "not enough memory: train with a smaller batch"),
         (UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"), r"'a\udcff' is not UTF-8"),
     ],
 )

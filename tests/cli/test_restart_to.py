@@ -139,19 +139,19 @@ def test_restart_from_dump_keeps_softmax(trained, tmp_path):
 
 def test_restart_refuses_other_words(trained, new_vocabulary, tmp_path):
     start = ("restart", "--train-prefix", TRAIN, "--save-dir", trained, "--vocab-file", new_vocabulary)
-    assert refuse(*start).endswith("--remap-vocab carries the model over to another")
+    assert refuse(*start).endswith("--remap-vocab adapts the model to another")
     assert "--remap-vocab needs --save-to: a run keeps its" in refuse(*start, "--remap-vocab", status=2)
     old = ("--old-vocab-file", new_vocabulary)
     message = refuse(*start, "--remap-vocab", "--save-to", tmp_path / "to", *old)
-    assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
+    assert message.endswith("give it as --old-vocab-file") and not (tmp_path / "to").exists()
     char, weights = GOLDEN / "char" / "final", tmp_path / "w.hdf5"
     run("dump-weights", "--save-dir", char, "--outfile", weights, "--with-softmax")
     from_dump = ("restart", "--train-prefix", TRAIN, "--model", weights, "--vocab-file", VOCAB, *old)
     message = refuse(*from_dump, "--remap-vocab", "--save-to", tmp_path / "to")
-    assert message.endswith("is it --old-vocab-file?") and not (tmp_path / "to").exists()
+    assert message.endswith("give it as --old-vocab-file") and not (tmp_path / "to").exists()
     to = ("--save-to", tmp_path / "to")
     message = refuse("restart", "--train-prefix", TRAIN, "--model", weights, *start[-2:], *to)
-    assert message.endswith("--remap-vocab carries the model over to another")
+    assert message.endswith("--remap-vocab adapts the model to another")
 
 
 def test_restart_refuses_other_network_than_dump(trained, tmp_path):

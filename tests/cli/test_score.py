@@ -276,7 +276,7 @@ def test_command_fills_gaps(tmp_path, predictor):
     lines = run(*flags, *gaps).splitlines()
     problems = [
         f"{words}: 1 of 2 words are not in the vocabulary and cannot be predicted",
-        f"{text}: line 3: no word to choose from matches 'q?z'",
+        f"{text}: line 3: no candidate matches 'q?z'",
     ]
     told = "2 words, 50.00% not in the vocabulary"  # of those that are no gaps
     assert lines == [problems[0], "the the the", "", problems[1], "no\u200f q?z", told]

@@ -148,7 +148,7 @@ def test_each_number_of_threads_is_timed(monkeypatch):
     own = types.SimpleNamespace(threads=4, tokens_per_second=150.0)
     said = training._fastest_threads("train", {"train_prefix": ("a",), "heldout_prefix": None}, own)
     times = "1: 100 tokens/s, 4: 150 tokens/s, 8: 800 tokens/s"
-    assert said == f"threads of an operation: {times}; fastest: --threads 8"
+    assert said == f"speed by number of threads: {times}; fastest: --threads 8"
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
     before = {*os.listdir("/")}
     command = ("train", "--config", file, "--save-dir", "/", "--options", options, "--dry-run")
     dry = run(*command)
-    assert "\nthreads of an operation: 1: " in dry
+    assert "\nspeed by number of threads: 1: " in dry
     rates = {n: int(rate.replace(",", "")) for n, rate in re.findall(r"(\d+): ([\d,]+) tokens/s", dry)}
     assert rates[dry.partition("; fastest: --threads ")[2].strip()] == max(rates.values())
     assert "seed:" not in dry and {*os.listdir("/")} == before
@@ -194,7 +194,7 @@ def test_test_json_equals_printed_line(trained):
     assert f"{known} (unknown words, 5.97% of the text" in output
     assert set(result) == perplexities | {"known_perplexity", "bits_per_character", "tokens", "oov_rate"}
     assert combined_perplexity(output) == pytest.approx(result["perplexity"], abs=1e-4)
-    assert f"({N_HELDOUT} tokens)" in output and f"OOV {result['oov_rate']:.2%}" in output
+    assert f"({N_HELDOUT} tokens)" in output and f"{result['oov_rate']:.2%} unknown words" in output
     words, known = HELDOUT.read_text().split(), set(VOCAB.read_text().split())
     n_characters = sum(len(word) + 1 for word in words)
     bits = math.log2(result["perplexity"]) * N_HELDOUT / n_characters

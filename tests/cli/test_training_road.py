@@ -131,7 +131,7 @@ def test_divergence_keeps_checkpoint(tmp_path, smallest_file, monkeypatch):
     with pytest.raises(DivergenceError) as caught:
         run(*arguments(path, options, *flags))
     message = str(caught.value)
-    assert message.startswith("training diverged at step ") and "Try a smaller learning_rate" in message
+    assert message.startswith("training diverged at step ") and "Try a smaller `learning_rate`" in message
     step = int(re.search(r"at step (\d+):", message)[1])
     assert newest_arrays(path)["global_step"] == step - 1 > 0
     assert f"the last checkpoint is {path / f'model.ckpt-{step - 1}'}" in message

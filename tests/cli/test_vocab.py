@@ -31,7 +31,9 @@ def test_build_and_check(text, tmp_path):
     assert outfile.read_text().split()[3:] == ["the", "cat"]
     assert run("vocab", "check", outfile) == f"{outfile}: no problems found\n"
     output = run("vocab", "check", outfile, "--train-prefix", text)
-    assert "OOV 50.00%" in output and "warning: " in output and "50% of the words are not in" in output
+    assert (
+        "50.00% unknown words" in output and "warning: " in output and "50% of the words are not in" in output
+    )
 
 
 def test_second_build_is_refused(text, tmp_path, monkeypatch):
@@ -81,14 +83,14 @@ def test_check_reads_a_text_in_the_form_of_the_vocabulary(tmp_path):
     text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
     text.write_text("e\u0301te\u0301 a", "utf-8")
     path.write_text("<S>\n</S>\n<UNK>\n\xe9t\xe9\na\n", "utf-8")
-    assert "OOV 0.00%" in run("vocab", "check", path, "--text", text)
+    assert "0.00% unknown words" in run("vocab", "check", path, "--text", text)
 
 
 def test_check_refuses_unknown_words_without_unk(tmp_path):
     text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
     path.write_text("<S>\n</S>\na\n")
     text.write_text("a")
-    assert "OOV 0.00%" in run("vocab", "check", path, "--text", text)
+    assert "0.00% unknown words" in run("vocab", "check", path, "--text", text)
     text.write_text("a b")
     message = refuse("vocab", "check", path, "--text", text)
     assert message.startswith("'b' is not in the vocabulary, which has no <UNK>")

@@ -90,8 +90,8 @@ def test_run_is_refused_as_text(tmp_path):
     for name in ("checkpoint", "model.ckpt-400.index"):
         (tmp_path / "run" / name).touch()
     run, prefix = (str(tmp_path / name) for name in ("run", "run/model.ckpt-400"))
-    directory = f"a run directory, given as `model` {run}"
-    checkpoint = f"a checkpoint, given as `model` {run} `checkpoint` 400"
+    directory = f"a run directory; give it as `model` {run}"
+    checkpoint = f"a checkpoint; give it as `model` {run} `checkpoint` 400"
     (tmp_path / "corpus" / "train").mkdir(parents=True)
     write(tmp_path / "corpus" / "text.json", "{}")
     path = f"{tmp_path}/corpus"
@@ -113,7 +113,8 @@ def test_counts(tmp_path, monkeypatch, block):
     assert (counts.n_sentences, counts.n_blank_lines, counts.n_words, counts.n_oov) == (3, 2, 7, 2)
     assert counts.n_tokens == 10 and counts.oov_rate == 2 / 7 and counts.n_characters == 11 + 7
     np.testing.assert_array_equal(counts.word_counts, [3, 3, 3, 2, 2, 0])
-    told = "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, OOV 28.57%"
+    told = "corpus: 2 files, 3 sentences (2 blank lines skipped), 10 tokens with sentence ends, "
+    told += "28.57% unknown words"
     assert corpus.describe_corpus(counts) == told
 
 
@@ -180,7 +181,7 @@ def test_record_round_trip(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("record", [5, {"shards": "x"}, {"shards": [{}], "n_words": "x"}])
 def test_damaged_record_is_refused(record):
-    with pytest.raises(CheckpointError, match="not a valid record of a text: text"):
+    with pytest.raises(CheckpointError, match="the checkpoint's record of the text is damaged: text"):
         corpus.recorded_counts(record)
 
 
@@ -197,7 +198,7 @@ DOUBTS = {
         "a",
         "lines of more than 500 words, the longest of 600, which begins 'a a ",
     ),
-    "marks": ("<S> a </S>\n", "a", "the text holds <S> or </S> 2 times"),
+    "marks": ("<S> a </S>\n", "a", "the text contains <S> or </S> 2 times"),
     "table": ("a\tb\nb\ta\nc\n", "a b c", "most lines have tabs"),
     "half a table": ("a\tb\nc\n", "a b c", None),
     "misread": ("a cafÃ ©\n" + "a\n" * 9, "a cafÃ ©", "letters such as Ã© for é"),
@@ -209,7 +210,7 @@ DOUBTS = {
     "two forms": (
         "e\u0301t e\n" * 9,
         "e\u0301t \u00e9t e",
-        "has words in two normal forms, which look alike (1 in",
+        "that look the same, in different Unicode normal forms: 1;",
     ),
 }
 

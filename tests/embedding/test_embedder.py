@@ -320,7 +320,7 @@ def test_windows_give_equal_vectors(word_files):
 def test_stored_word_vectors_need_words_in_the_models_form(tmp_path):
     files = write_model(tmp_path, lstm={"n_layers": 1}, unicode_form="NFC")
     vocab_file = write(tmp_path / "v.txt", "<S>\n</S>\n<UNK>\ncafe\u0301\n")
-    with pytest.raises(VocabularyError, match="is not in NFC, which unicode_form asks for"):
+    with pytest.raises(VocabularyError, match="is not in NFC, which the option unicode_form requires"):
         dump_token_embeddings(vocab_file, *files, tmp_path / "v.hdf5")
     assert not (tmp_path / "v.hdf5").exists()
 

@@ -64,7 +64,7 @@ def test_missing_parent_is_refused(check, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for parent in ("none", "file"):
         message = refused(check, tmp_path / parent / "new", False)
-        assert message == f"cannot be written: {tmp_path / parent} is no directory that you may write in"
+        assert message == f"cannot be written: {tmp_path / parent} is not a directory that you can write to"
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     assert refused(check, tmp_path / "new", False).startswith(f"cannot be written: {tmp_path} is no")
 
@@ -295,7 +295,9 @@ def test_file_that_appeared_is_kept(tmp_path, monkeypatch, has_links):
     (tmp_path / "out.new-1").write_text("mine")
     finished = []
     results = f"{tmp_path}/beside.new-1, {tmp_path}/out.new-2"
-    with pytest.raises(DataError, match=f"^{tmp_path}/out: appeared during .*; the result is in {results}$"):
+    with pytest.raises(
+        DataError, match=f"^{tmp_path}/out: was made by another program .*; the result is in {results}$"
+    ):
         paths = tmp_path / "beside", tmp_path / "out"
         with writing(*paths, overwrite=True, finish=lambda: finished.append(1)) as files:
             for file in files:

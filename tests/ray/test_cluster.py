@@ -58,7 +58,7 @@ def test_missing_ray_is_told(monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     message = refuse("embed", VOCAB, tmp_path / "out", *MODEL, "--ray", "local")
-    assert message == "--ray needs Ray: pip install 'ray[data,train]'"
+    assert message == "Ray is not installed: pip install 'ray[data,train]'"
 
 
 def test_silent_cluster_is_told(tmp_path):

@@ -230,7 +230,7 @@ def test_stopped_call_is_saved(cluster, text, tmp_path):
         reporter=reporter,
         should_stop=lambda: len(steps) >= 5,
     )
-    assert result.outcome == "stopped" and result.stop_reason == "was asked to"
+    assert result.outcome == "stopped" and result.stop_reason == "a stop was requested"
     assert result.saved == tmp_path / "run" / f"model.ckpt-{result.step}" and result.step >= 5
     tuned = bilm.restart(HELDOUT, tmp_path / "run", save_to=tmp_path / "new", max_steps=1, ray=place)
     assert (tuned.step, tuned.saved) == (result.step + 1, tmp_path / "new" / f"model.ckpt-{result.step + 1}")

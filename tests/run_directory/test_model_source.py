@@ -50,7 +50,7 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
 def test_run_without_options_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").unlink()
-    assert refused(run) == ": not a run directory: no options.json in it; weights are given as `model`"
+    assert refused(run) == ": not a run directory: no options.json in it; give weights as `model`"
     (run / "options.json").write_text("{")
     assert refused(run).startswith("/options.json: not JSON")
 
@@ -64,7 +64,7 @@ def test_run_without_options_is_run(tmp_path):
     ],
 )
 def test_ambiguous_arguments_are_refused(arguments):
-    with pytest.raises(ArgumentError, match="give one `model`; `checkpoint` is for a run"):
+    with pytest.raises(ArgumentError, match="give one model only, and `checkpoint` only for a run"):
         ModelArguments(**arguments).open()
 
 

@@ -49,7 +49,7 @@ def test_train_resume_restart_test_dump(tmp_path):
     same = {"options": OPTIONS, "heldout_prefix": [HELDOUT], "eval_every": 2, "max_steps": 4}
     stop = {"reporter": reporter, "should_stop": lambda: bool(validations)}
     result = bilm.train(TRAIN, VOCAB, path, seed=3, **stop, **same)
-    assert (result.outcome, result.stop_reason) == ("stopped", "was asked to")
+    assert (result.outcome, result.stop_reason) == ("stopped", "a stop was requested")
     assert result.step == 2 and result.saved == path / "model.ckpt-2" and result.save_dir == path
     assert result.best_step == 2 and result.best_checkpoint == result.saved
     assert 1 < result.best_perplexity < 1000
@@ -145,7 +145,7 @@ def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch)
     (tmp_path / "heldout").write_text(HELDOUT.read_text() + TRAIN.read_text())
     both, seen = tmp_path / "heldout", "heldout: 79% of the words are in sentences"
     raw = write(tmp_path / "raw", "the a the a,\n" * 9)
-    number = "n_train_tokens is {}, and the corpus has 2,890 tokens: an epoch reads it {} times"
+    number = "`n_train_tokens` is {}, and the corpus has 2,890 tokens: an epoch reads it {} times"
     for heldout, n_train_tokens, told in (
         (HELDOUT, 5780, []),
         (raw, 5780, ["heldout: 25% of the words end"]),
@@ -186,7 +186,7 @@ def test_train_refuses_wrong_arguments(tmp_path, wrong, error, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, "`model` is missing: a run directory"),
+        ({}, "give `model`, a run directory"),
         ({"save_dir": "run", "remap_vocab": True}, "`remap_vocab` needs the new `vocab_file`"),
         ({"save_dir": "run", "old_vocab_file": "old.txt"}, "`old_vocab_file` needs `remap_vocab`"),
         ({"save_dir": "run", "freeze": "lstm"}, "`freeze` is 'lstm', not one of encoder, softmax, none"),

@@ -74,8 +74,8 @@ def test_read_arguments_reads_file(tmp_path):
         ({"options": PRESETS["tiny"].to_json() | {"hue": 1}}, "invalid options:\n  'hue': unrecognised"),
         ({"train_prefix": 3}, "`train_prefix` is 3; expected files"),
         ({"overwrite": True}, "'overwrite': unrecognised option"),
-        ({"changes": ["lstm.dim=512"]}, "changes: ['lstm.dim=512'] is of another kind"),
-        ({"seed": [1]}, "seed: [1] is of another kind"),
+        ({"changes": ["lstm.dim=512"]}, "changes: ['lstm.dim=512'] has the wrong type"),
+        ({"seed": [1]}, "seed: [1] has the wrong type"),
     ],
     ids=lambda value: next(iter(value), "list") if isinstance(value, dict) else "",
 )

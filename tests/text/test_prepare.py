@@ -193,7 +193,7 @@ SAMPLES = {
     "Table": Sample(
         "The\tDT\n.\tSENT\n",
         ["The DT .", "SENT"],
-        page=["t: most lines seem rows of a table; --field names the column with the text"],
+        page=["t: most lines seem to be rows of a table; give --field, the name of the text"],
     ),
     "A column of a table": Sample(
         {
@@ -211,7 +211,7 @@ SAMPLES = {
         page=["table: 5 files"],
     ),
     "Table by its name": Sample(
-        {"a.csv": "id,note\n"}, ["id , note"], page=["a.csv: most lines seem rows of a table"]
+        {"a.csv": "id,note\n"}, ["id , note"], page=["a.csv: most lines seem to be rows of a table"]
     ),
     "Rows of a table with commas": Sample(
         {
@@ -223,7 +223,7 @@ SAMPLES = {
             *(*["One , two , three ."] * 4, *["One , two ."] * 5),
         ],
         flags="--keep-lines",
-        page=["t: most lines seem rows of a table"],
+        page=["t: most lines seem to be rows of a table"],
     ),
     "Verses": Sample(
         "<TEI><text><lg><l>Ich saz ûf eime<lb/> steine</l>\n<l>und dahte</l></lg></text></TEI>",
@@ -234,10 +234,12 @@ SAMPLES = {
         "He saw it .\nIt , too , was , well , old .\nMr. X saw",
         ["He saw it .", "It , too , was , well , old .", "Mr . X saw"],
         flags="--keep-lines",
-        page=["t: most lines seem tokenised; --tokens keeps lines and words"],
+        page=["t: most lines seem to be tokenised; give --tokens to keep lines and words"],
     ),
-    "Tokenised Chinese": Sample("雨 下 。\n" * 3, ["雨 下 。"] * 3, page=["t: most lines seem tokenised"]),
-    "Tags in plain text": Sample("See <b>it</b>", ["See < b > it < / b >"], page=["tags of markup; leave"]),
+    "Tokenised Chinese": Sample(
+        "雨 下 。\n" * 3, ["雨 下 。"] * 3, page=["t: most lines seem to be tokenised"]
+    ),
+    "Tags in plain text": Sample("See <b>it</b>", ["See < b > it < / b >"], page=["markup tags; remove"]),
     "Divided words as they are": Sample(
         {"t.html": "<!doctype html><p>The con-<br>stitution"},
         ["The con - stitution"],
@@ -411,7 +413,7 @@ SAMPLES = {
     "Vertical file": Sample(
         "<doc id='1'>\n" + "The\tDT\n" * 8,
         ["The DT"] * 8,
-        page=["most lines seem rows of a table"],
+        page=["most lines seem to be rows of a table"],
     ),
     "JSON of wikiextractor": Sample(
         json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"}), ["A & B"]
@@ -563,7 +565,7 @@ NOT_TEXT = {
     "an archive; unpack it": b"PK\x03\x04" + bytes(26) + b"a.txt",
     "a PDF; `pdftotext FILE`": b"%PDF-1.7\n",
     "a pointer of Git LFS to the file; `git": b"version https://git-lfs.github.com/spec/v1\n",
-    "a web archive; a program such as warcio": b"WARC/1.0\r\nWARC-Type: conversion\r\n",
+    "a web archive; extract its pages with": b"WARC/1.0\r\nWARC-Type: conversion\r\n",
     "a dump of a wiki; `wikiextractor FILE`": b'<mediawiki xmlns="http://www.mediawiki.org/">',
 }
 
@@ -596,10 +598,10 @@ def test_markup_is_no_training_text(tmp_path):
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
 BOMB = f'<!DOCTYPE TEI [<!ENTITY a0 "a">{ENTITIES}]><TEI><text>&a8;</text></TEI>'
 REFUSED = {
-    "line 3: byte 0xe9 is not UTF-8; --encoding of `bilm prepare` gives another one, such as latin-1": (
+    "line 3: byte 0xe9 is not UTF-8; give the right one to `bilm prepare` as --encoding, such as latin-1": (
         b"a\rb\r\n\xe9\n"
     ),
-    "line 1: byte 0x81 is not CP1252; --encoding of `bilm prepare` gives another one, such as mac-": (
+    "line 1: byte 0x81 is not CP1252; give the right one to `bilm prepare` as --encoding, such as mac-": (
         b'<html><meta charset="latin1">\x81'
     ),
     "t: line 3: the XML is malformed": "<TEI>\n<text>\n</TEI>",
@@ -616,21 +618,21 @@ REFUSED = {
     "a.tsv: line 4: a quotation mark is not closed": {"a.tsv": 'id\ttext\n1\t"A\n2\tb\n3\tc"\n'},
     "a.tsv: line 2: '\t' expected after '\"'; a cell that begins": {"a.tsv": 'id\ttext\n1\t"A," b.\n'},
     "b: is binary": {"b": bytes(range(256)) * 99},
-    "t: line 1: no 'text' among the keys (body); --field of `bilm prepare`": '{"body": ""}',
+    "t: line 1: no 'text' among the keys (body); give that of the text to `bilm prepare`": '{"body": ""}',
     "2 files cannot be read:": {"a": '{"body": ""}', "b": '{"text": 3}', "c": "A."},
     "a.gz: the compressed file is truncated": {"a.gz": gzip.compress(b"A.")[:20], "b": "B."},
     "t: line 1: text is 3, expected a string": '{"text": 3}',
     "t: line 2: '[[[[": '{"text": ""}\n' + "[" * 100_000,
-    "t: is JSON, but not an object a line; `jq": '{\n"text": ""}',
-    "is JSON, but not an object a line; `jq -c . FILE`": '[{"text": ""}]',
-    "t: is JSON, but not an object": '["One.", "Two."]',
+    "t: is JSON, but not one object per line; convert it with `jq": '{\n"text": ""}',
+    "is JSON, but not one object per line; convert it with `jq -c . FILE`": '[{"text": ""}]',
+    "t: is JSON, but not one object per line": '["One.", "Two."]',
     "or `jq -c .[] FILE`": '{"id": 1,\n"text": ""}',
     "t: line 2: 'x' does not have the ten columns": CONLLU.split("\n")[1] + "\nx\n",
     "t: is binary, or text in UTF-16": b"a\0b\0c\0",
     "t: is empty": " \n",
     "the compressed file is truncated or corrupt": {"t.gz": gzip.compress(b"One.")[:-9]},
     "train on: all that there are (1) are held out; --heldout 0 holds out": "One.",
-    "raw/t: most lines seem rows of a table": "nr\tsatz\n" + "1\tOne.\n" * 20,
+    "raw/t: most lines seem to be rows of a table": "nr\tsatz\n" + "1\tOne.\n" * 20,
     "no file matches": {".t": "One."},
     "none of the 2 files holds text; the first: ": {"a": "", "b": b"%PDF-"},
 }
@@ -991,7 +993,9 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     (tmp_path / "old").mkdir()
     (tmp_path / "old/checkpoint").touch()
     message = refuse(*command, "--corpus", tmp_path / "old", status=2)
-    assert f"is not a corpus of bilm prepare, but a run directory, given as --model {tmp_path}/old" in message
+    assert (
+        f"is not a corpus of bilm prepare, but a run directory; give it as --model {tmp_path}/old" in message
+    )
     for path, reason in ((tmp_path, "it has no text.json"), (tmp_path / "none", "no such directory")):
         message = refuse(*command, "--corpus", path, status=2)
         remedy = "`bilm prepare TEXTS --out CORPUS` makes one"

@@ -220,7 +220,7 @@ def test_check_lists_all_problems():
     assert superfluous.endswith("(3 in all: line 2 '', line 6 'ab', line 8 '\\xa0')")
     assert invisible.startswith("control, invisible or replacement characters")
     assert invisible.endswith(r"(6 in all: line 9 '\x00', line 10 'a\x00b', line 13 'c\xad')")
-    assert forms.startswith("the vocabulary has words in two normal forms")
+    assert forms.startswith("words of the vocabulary that look the same")
 
 
 def test_check_names_misplaced_marks():

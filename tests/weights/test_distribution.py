@@ -97,7 +97,7 @@ def test_options_take_261_characters_and_unknown_keys(tmp_path):
 def test_files_that_are_missing(tmp_path):
     assert refused(tmp_path / "none") == ": No such file or directory"
     (tmp_path / "model.ckpt-7.index").touch()
-    message = f": is a checkpoint, given as `model` {tmp_path} `checkpoint` 7"
+    message = f": is a checkpoint; give it as `model` {tmp_path} `checkpoint` 7"
     assert refused(tmp_path / "model.ckpt-7") == message
     for name, message in {"model.hdf5": "no file of weights", "options.json": "no options.json"}.items():
         files = model_files()

@@ -30,7 +30,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @click.argument("out", type=flags.PathName(url=True))
 @flags.embedding_text
 @flags.precision
-@_choice("all", "Write all layers (the default, except of words).")
+@_choice("all", "Write all layers (the default, except with --words and in word2vec).")
 @_choice("top", "Write the top layer only.")
 @_choice("average", "Write the plain mean of the layers (the default with --words and in word2vec).")
 @click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
@@ -46,11 +46,11 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     "--min-count",
     type=flags.POSITIVE,
     show_default="1",
-    help="Leave out words that occur less often, in word2vec's format.",
+    help="With --format word2vec: leave out words with fewer occurrences.",
 )
 @flags.choice("--pooling", "Write one vector per sentence: the mean or the maximum over its words.", Pooling)
 @flags.switch("--use-sentence-keys", "Name datasets by their sentences, not by line numbers.")
-@flags.switch("--forget-sentences", "Do not write sentence_to_index.")
+@flags.switch("--forget-sentences", "Do not write sentence_to_index, the line numbers of sentences.")
 @flags.switch("--include-sentence-indices", "Also write sentence_to_index as sentence_indices.")
 @flags.switch("--stateful", "Carry the LSTM state from batch to batch, as AllenNLP does.")
 @click.option(
@@ -67,7 +67,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 )
 @flags.choice(
     "--format",
-    "Form of OUT; npz, NumPy's archive, has the vectors of --words, word2vec one for each word type.",
+    "Format of OUT; npz, NumPy's archive, is for --words; word2vec has one vector for each distinct word.",
     ["hdf5", "parquet", "npz", "word2vec"],
     "form",
     show_default="npz for OUT.npz and with --words, word2vec for OUT.vec, parquet for OUT.parquet and with "
@@ -127,7 +127,7 @@ def embed(
 
     OUT is an HDF5 file with one dataset per line, named by the line number from 0, or a directory of Parquet
     files with one row per line. Vectors have the shape (layers, words, dim), or (words, dim) for one layer,
-    the mean or --concat, without words with --pooling.
+    the mean or --concat; --pooling leaves out the dimension of the words.
 
     With --words, OUT has an array for each word (npz) or a row for each occurrence (Parquet), with its line
     and position. In word2vec's text format a word type has one vector, the mean over its occurrences.
@@ -215,7 +215,7 @@ def embed(
     except KeyboardInterrupt:
         if form == "hdf5" and not settings["stateful"]:
             instead = " in place of --overwrite" if overwrite else ""
-            echo(f"interrupted; the same command with --resume{instead} continues", err=True)
+            echo(f"interrupted; to continue, give the same command with --resume{instead}", err=True)
         raise
     finally:
         progress.close()
@@ -268,7 +268,7 @@ def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     """Return the form of an output without ``--format``, by its ending."""
     ending = Path(out).suffix
     if ending in (".csv", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
-        raise click.UsageError(f"{out}: no format has this ending; give .hdf5, .npz or .vec, or --format")
+        raise click.UsageError(f"{out}: unknown ending; give .hdf5, .npz, .parquet or .vec, or --format")
     by_default = "npz" if has_words else "hdf5"
     return _OF_ENDING.get(ending, "parquet" if is_on_ray else by_default)
 

@@ -197,8 +197,8 @@ def _cell(value: object) -> str:
 @click.option("--gap", metavar="WORD", help="Fill the gaps that this word marks, such as ___.")
 @flags.switch(
     "--patterns",
-    "Fill words with ? for one character, or * for any number, by words that match: q?e?, *ibus. "
-    "A ? or * alone is a word.",
+    "Fill words such as q?e? or *ibus with words that match: ? is one character, * any number. "
+    "A single ? or * is an ordinary word.",
 )
 @flags.path("--words", "Predict only at the words of this file, one per line.")
 @flags.path("--candidates", "Choose from the words of this file, one per line, that are in the vocabulary.")
@@ -228,7 +228,7 @@ def predict(
     possible next words, elsewhere substitutes. Only words of the vocabulary are predicted, without <S>, </S>
     and <UNK>.
 
-    The surest of several gaps in a line (--gap, --patterns) is filled first, then the next with this word.
+    Of several gaps in a line (--gap, --patterns) the surest is filled first; the rest are predicted anew.
     """
     if words is not None and (gap is not None or patterns):
         raise click.UsageError("--words predicts at words of the text; leave out --gap and --patterns")
@@ -270,7 +270,7 @@ def predict(
         for place in places:
             absent.pop(place.word, None)
             if not place.best:
-                problem = f"no word to choose from matches {place.word!r:.80}"
+                problem = f"no candidate matches {place.word!r:.80}"
                 click.echo(f"{sentences}: line {number + 1}: {problem}", err=True)
             if form == "jsonl":
                 values = {"line": number, "sentence": " ".join(sentence), **dataclasses.asdict(place)}
@@ -285,7 +285,7 @@ def predict(
     if absent:
         echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
     if attached:
-        times = f", one of {n_attached:,}" if n_attached > 1 else ""
+        times = f"; there are {n_attached:,} such words" if n_attached > 1 else ""
         echo(f"{sentences}: {attached}, and was not filled{times}", err=True)
     if gap is not None and not n_predicted:
         raise DataError(f"`gap`: {gap!r:.80} is not a word of the text")
@@ -305,7 +305,7 @@ def predict(
     "--language",
     metavar="CODE",
     help="For the card: language of the text, such as fi.",
-    show_default="of its text.json",
+    show_default="that of the model's text.json",
 )
 @click.option("--license", metavar="NAME", help="For the card: licence of the model, such as cc-by-4.0.")
 @click.option(
@@ -318,8 +318,8 @@ def dump_weights(**arguments: Any) -> None:  # noqa: ANN401
     --model-dir writes a directory that every command accepts as --model, with a model card for model hubs.
     The card and run.toml contain the commands that trained the model, with their paths.
 
-    --outfile writes only the weights, and options.json next to them; where that belongs to a run or to other
-    weights, the options of NAME.hdf5 go to NAME.options.json.
+    --outfile writes only the weights, and options.json next to them; if an options.json of a run or of other
+    weights is there, the options of NAME.hdf5 go to NAME.options.json.
     """
     process.import_tensorflow()
     from bilm.runs import dump_weights
@@ -356,4 +356,4 @@ def export(directory: Path, model: "flags.ModelArguments", vocab_file: Path | No
     outputs = [f"lstm_outputs{i}" for i in range(1, embedder.n_layers)]
     echo(f"{directory}: signatures default, tokens; outputs word_emb, {', '.join(outputs)}, elmo, default")
     if form := embedder.model.options.unicode_form:
-        echo(f"its strings must be in the normal form {form}, as the model's text; a graph cannot change it")
+        echo(f"give it text in the normal form {form}, like the model's; the SavedModel cannot convert it")

@@ -59,7 +59,7 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @flags.path(
     "--plot", "Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf."
 )
-@flags.switch("--same-word", "Consider only other occurrences of the same word, in any case.")
+@flags.switch("--same-word", "Consider only other occurrences of the same word, ignoring case.")
 @flags.overwrite
 def neighbours(
     word: str,

@@ -53,7 +53,7 @@ _READ_AS = {
 def prepare(texts: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:  # noqa: ANN401
     """Make a corpus of raw text: sentences to train on, heldout sentences and a vocabulary.
 
-    TEXTS are files, directories with all below them, or globs (- for stdin): plain text, TEI, ALTO,
+    TEXTS are files, directories with everything below them, or globs (- for stdin): plain text, TEI, ALTO,
     PAGE and other XML, HTML, JSON lines, tables such as CSV, CoNLL-U, subtitles and the output of
     wikiextractor, recognised by their content. Sentences and words are found by Unicode's rules, in any
     language.

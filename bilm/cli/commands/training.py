@@ -82,7 +82,7 @@ def _lines(result: reporter.TrainingResult, reason: str | None) -> Iterator[str]
         if result.saved:
             yield f"saved: {result.saved}"
         elif result.outcome != "stopped":
-            yield "nothing left to do"
+            yield "nothing left to do; `bilm restart` trains further"
         return
     yield (
         f"memory: peak {estimate.peak_bytes / 1e9:.2f} GB in {estimate.n_timed} steps, of which weights and "
@@ -187,7 +187,7 @@ _training_flags = flags.together(
     flags.path(
         "--corpus",
         "Corpus of bilm prepare: text, vocabulary and, without --heldout-prefix, heldout text. A restart "
-        "takes its vocabulary with --remap-vocab, or for a new softmax.",
+        "uses its vocabulary only with --remap-vocab or for a new softmax.",
     ),
     *(
         flags.flag_of(parameter._replace(shown=parameter.shown or ""))
@@ -259,7 +259,7 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
     rates = {estimate.threads: estimate.tokens_per_second}
     texts = (*(arguments["train_prefix"] or ()), *(arguments["heldout_prefix"] or ()))
     if any(map(can_be_read_once, texts)):
-        return f"threads: {estimate.threads}; a pipe cannot be read again to time others"
+        return f"threads: {estimate.threads}; others are not timed, since a pipe cannot be read again"
     n_cores = background.n_cores()
     for threads in sorted({1, backend_settings.cores_of_an_operation(n_cores), n_cores} - rates.keys()):
         own = {name: value for name, value in arguments.items() if name != "config"} | {"threads": threads}
@@ -268,7 +268,7 @@ def _fastest_threads(kind: str, arguments: Mapping[str, Any], estimate: reporter
             rate = processes.submit(_tokens_per_second, kind, own, backend_settings.xla_is_on)
             rates[threads] = rate.result()
     times = ", ".join(f"{threads}: {rate:,.0f} tokens/s" for threads, rate in sorted(rates.items()))
-    return f"threads of an operation: {times}; fastest: --threads {max(rates, key=rates.__getitem__)}"
+    return f"speed by number of threads: {times}; fastest: --threads {max(rates, key=rates.__getitem__)}"
 
 
 def _tokens_per_second(kind: str, arguments: Mapping[str, Any], uses_xla: bool) -> float:

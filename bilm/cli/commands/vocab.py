@@ -20,15 +20,18 @@ def vocab() -> None:
 @flags.path("--outfile", "Vocabulary to write.", required=True)
 @click.option("--min-count", type=flags.POSITIVE, default=1, help="Leave out words with fewer occurrences.")
 @click.option(
-    "--max-size", type=flags.Integer(min=4), help="Maximum number of words, including the special ones."
+    "--max-size",
+    type=flags.Integer(min=4),
+    help="Maximum number of words, including the special ones.",
+    show_default="no limit",
 )
 @click.option(
     "--form",
     type=flags.UNICODE_FORM,
     metavar=flags.UNICODE_FORM.name,
     default="NFC",
-    help="Unicode's normal form of the words; none leaves them as they are. A model on words in NFKC, or "
-    "left as they are, also needs --set unicode_form=NFKC or null.",
+    help="Unicode's normal form of the words; none leaves them as they are. To train on words in NFKC, or "
+    "left as they are, also give --set unicode_form=NFKC or unicode_form=null.",
 )
 @flags.overwrite
 @flags.on_ray
