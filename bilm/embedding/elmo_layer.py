@@ -13,7 +13,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portably
 from bilm.errors import OptionsError, WeightsError, checked, require_positive
 from bilm.io import PathLike
-from bilm.layers.scalar_mix import ScalarMix, require_one_each
+from bilm.layers.scalar_mix import ScalarMix
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import Options
@@ -110,7 +110,12 @@ class Elmo(backend.Layer):
             options = Options.from_json(with_directions(options_file, for_inference=True))
         else:
             options = load_inference_options(cast("str | Path", options_file))
-        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
+        n_layers = options.lstm.n_layers + 1
+        if scalar_mix_parameters is not None and len(scalar_mix_parameters) != n_layers:
+            raise OptionsError(
+                f"scalar_mix_parameters: {len(scalar_mix_parameters)} numbers, but the model has {n_layers} "
+                "layers; give one per layer"
+            )
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)
         elif weight_file is not None:
@@ -139,7 +144,7 @@ class Elmo(backend.Layer):
         ]
         for mix in self.mixes:
             if not mix.built:
-                mix.build((None, options.lstm.n_layers + 1, None, self.dim))
+                mix.build((None, n_layers, None, self.dim))
         self.dropout = backend.Dropout(dropout, dtype=self.dtype_policy)
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
