@@ -10,7 +10,6 @@ Other packages import Keras from this module only; the modules of this package i
 - ``compiled``: a function for inference, compiled if the backend compiles,
 - ``FIXED_SHAPES``: True if every new shape is compiled, so that callers should use few shapes,
 - ``is_symbolic``: True for a tensor without values yet (on TensorFlow ``asserted`` adds a condition to it),
-- ``outside_graphs``: a context in which variables have their values, also while a graph is traced,
 - ``is_dense``: True for a tensor with a value in each place, now or when it runs,
 - ``runs_in_fork``: True if models can run in a fork of a process with a model,
 - ``n_gpus``: the number of GPUs.

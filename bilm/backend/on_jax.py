@@ -13,7 +13,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import WORDS_AT_ONCE, power_of_two
 
 FIXED_SHAPES = True
-outside_graphs = keras.StatelessScope
 Layer, Dropout = keras.layers.Layer, keras.layers.Dropout
 
 

@@ -17,7 +17,6 @@ from bilm.errors import ProcessError
 from bilm.io.background import n_visible_cores
 
 FIXED_SHAPES = False
-outside_graphs = tf.init_scope
 Layer, Dropout = keras.layers.Layer, keras.layers.Dropout
 
 # Values of a loop over steps, or windows of steps: its counter, the state, and the outputs so far.

@@ -11,7 +11,6 @@ from bilm.backend.lstm_cell import Clips, LSTMState, LSTMWeights, lstm_step, zer
 from bilm.backend.settings import TOKENS_AT_ONCE, WORDS_AT_ONCE
 
 FIXED_SHAPES = False
-outside_graphs = keras.StatelessScope
 
 
 class Layer(keras.layers.Layer):

@@ -1,10 +1,10 @@
 """ELMo as a Keras layer: from ids of sentences to one or more mixes of the biLM's layers."""
 
-import hashlib
-import logging
 import threading
+import uuid
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -13,7 +13,7 @@ from bilm.backend.keras_backend import BACKEND, Tensor, backend, keras
 from bilm.backend.settings import portably
 from bilm.errors import OptionsError, WeightsError, checked, require_positive
 from bilm.io import PathLike
-from bilm.layers.scalar_mix import ScalarMix, require_one_each
+from bilm.layers.scalar_mix import ScalarMix
 from bilm.models import sentence_encoder as inference
 from bilm.models.encoder import Encoder
 from bilm.options import Options
@@ -22,8 +22,6 @@ from bilm.run_directory.model_source import ModelArguments
 from bilm.weights import distribution, dump, hdf5_file
 from bilm.weights.arrays import as_weights
 from bilm.weights.names import dump_names
-
-_LOG = logging.getLogger(__name__)
 
 
 @keras.saving.register_keras_serializable("bilm")
@@ -69,8 +67,7 @@ class Elmo(backend.Layer):
 
     default_dropout = 0.0
     _calls: ClassVar = threading.local()  # `layer`: the one that the thread calls
-    _living: ClassVar[weakref.WeakSet["Elmo"]] = weakref.WeakSet()  # the originals of clones
-    _random: str | None = None  # fingerprint of random weights that should be replaced
+    _living: ClassVar = weakref.WeakValueDictionary()  # the originals of clones, by key
 
     @checked
     def __init__(
@@ -113,7 +110,12 @@ class Elmo(backend.Layer):
             options = Options.from_json(with_directions(options_file, for_inference=True))
         else:
             options = load_inference_options(cast("str | Path", options_file))
-        require_one_each("scalar_mix_parameters", scalar_mix_parameters, options.lstm.n_layers + 1)
+        n_layers = options.lstm.n_layers + 1
+        if scalar_mix_parameters is not None and len(scalar_mix_parameters) != n_layers:
+            raise OptionsError(
+                f"scalar_mix_parameters: {len(scalar_mix_parameters)} numbers, but the model has {n_layers} "
+                "layers; give one per layer"
+            )
         if model is not None:
             self.encoder = inference.make_encoder(options, source.arrays(), source.source)
         elif weight_file is not None:
@@ -142,7 +144,7 @@ class Elmo(backend.Layer):
         ]
         for mix in self.mixes:
             if not mix.built:
-                mix.build((None, options.lstm.n_layers + 1, None, self.dim))
+                mix.build((None, n_layers, None, self.dim))
         self.dropout = backend.Dropout(dropout, dtype=self.dtype_policy)
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.supports_masking = True
@@ -152,7 +154,8 @@ class Elmo(backend.Layer):
             self._tensors = backend.trackable(self.weights)
         elif BACKEND == "torch":
             self.named_parameters()  # makes Keras register the weights for the state_dict
-        self._living.add(self)
+        self._key = uuid.uuid4().hex
+        self._living[self._key] = self
 
     @property
     def dim(self) -> int:
@@ -207,7 +210,6 @@ class Elmo(backend.Layer):
             dimensions as in the inputs; a list of these for several mixes. There is at least one word, if
             necessary of padding, since Keras's recurrent layers fail on empty sequences.
         """
-        self._warn_if_random()
         if training is None and BACKEND == "torch" and keras_backend.is_outermost(self):
             training = self.training
         layers, mask = self.layers_of(inputs)
@@ -277,31 +279,6 @@ class Elmo(backend.Layer):
         shapes = [(*outer, n_steps, self.dim)] * len(self.mixes)
         return shapes if len(shapes) > 1 else shapes[0]
 
-    def _fingerprint(self) -> str | None:
-        """Hash all of the biLM's weights; return None if Keras keeps them elsewhere."""
-        digest = hashlib.blake2b(digest_size=16)
-        try:
-            with backend.outside_graphs():
-                for weight in self.encoder.weights:
-                    digest.update(keras.ops.convert_to_numpy(weight).tobytes())
-        except TypeError:  # in Keras's loops on JAX
-            return None
-        return digest.hexdigest()
-
-    def _warn_if_random(self) -> None:
-        """Warn once about weights that come from a configuration and have not been loaded."""
-        if self._random is None or keras_backend.infers_shapes():  # which Keras does before it loads
-            return
-        fingerprint = self._fingerprint()
-        if fingerprint == self._random:
-            _LOG.warning(
-                "%s was made from a configuration alone: the weights of its biLM are random until they are "
-                "loaded, with load_weights or set_weights; Elmo(options_file, weight_file) reads them",
-                self.name,
-            )
-        if fingerprint is not None:
-            self._random = None
-
     @checked
     def dump_weights(self, outfile: PathLike, *, overwrite: bool = False) -> dump.DumpResult:
         """Write the biLM's weights as they are now, fine-tuned with the task, and their options beside them.
@@ -329,8 +306,8 @@ class Elmo(backend.Layer):
     def from_config(cls, config: dict[str, Any]) -> "Elmo":
         """Make a layer from the result of `get_config`, which must not name files to read.
 
-        The biLM has the weights of the layer whose configuration it is, if that still has them in this
-        process. Otherwise they are random, of which the first use warns if they have not been loaded.
+        The biLM has the weights of the layer whose configuration it is, if that layer still exists in this
+        process. Otherwise they are random until they are loaded.
 
         Raises:
             OptionsError: the configuration names a file, or has no options.
@@ -342,19 +319,18 @@ class Elmo(backend.Layer):
                 "themselves and names no file; make the layer with Elmo(...) and load the weights into it"
             )
         config = dict(config)
-        fingerprint, are_trainable = config.pop("fingerprint", None), config.pop("trainable_mixes", ())
-        originals = [elmo for elmo in [*cls._living] if fingerprint and elmo._fingerprint() == fingerprint]
+        original = cls._living.get(config.pop("original", None))
+        are_trainable = config.pop("trainable_mixes", ())
         layer = cls(**config)
-        if originals:
-            layer.encoder.set_weights(originals[0].encoder.get_weights())
-        else:
-            layer._random = layer._fingerprint()
+        if original is not None:
+            with suppress(TypeError):  # in Keras's loops on JAX, which keep the weights elsewhere
+                layer.encoder.set_weights(original.encoder.get_weights())
         for mix, is_trainable in zip(layer.mixes, are_trainable, strict=False):
             mix.trainable = is_trainable
         return layer
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the options themselves, and a hash of the weights."""
+        """Return the constructor's arguments, with the options themselves, and the key of this layer."""
         options = self.encoder.options
         content = options.to_inference_json()
         if options.char_cnn is None:
@@ -369,7 +345,7 @@ class Elmo(backend.Layer):
             "keep_sentence_boundaries": self.keep_sentence_boundaries,
             "l2_coef": self.mixes[0].l2_coef,
             "scalar_mix_parameters": self.mixes[0].initial_scalar_parameters,
-            "fingerprint": self._fingerprint(),
+            "original": self._key,
             "trainable_mixes": [mix.trainable for mix in self.mixes],
         }
 

@@ -51,8 +51,7 @@ class ScalarMix(backend.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
-        OptionsError: a switch is not True or False; or the number of initial parameters differs from the
-            number of layers.
+        OptionsError: a switch is not True or False.
 
     Example:
         >>> layers = np.stack([np.zeros((1, 2, 4)), np.ones((1, 2, 4))], axis=1)  # layers, words, dim
@@ -77,6 +76,7 @@ class ScalarMix(backend.Layer):
         initial = initial_scalar_parameters
         self.initial_scalar_parameters = None if initial is None else [*map(float, initial)]
         self.supports_masking = True
+        self.input_spec = keras.InputSpec(ndim=4)
         if use_top_only or self.initial_scalar_parameters is not None:
             self.build((None, len(self.initial_scalar_parameters or ()), None, None))
 
@@ -90,29 +90,22 @@ class ScalarMix(backend.Layer):
             **kwargs: arguments of `keras.layers.Layer`.
 
         Raises:
-            DataError: the mapping has no ``lm_embeddings``; they do not have four dimensions, or their number
-                of layers is not the mix's; or the mask does not have their shape.
-            OptionsError: the number of initial parameters differs from the number of layers.
+            DataError: the layers are no dense tensor, or the mask does not have their shape.
             ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
+            ValueError: the layers do not have four dimensions, or their number is not the mix's.
         """
         require_ready()
         if isinstance(lm_embeddings, Mapping):
-            if "lm_embeddings" not in lm_embeddings:
-                raise DataError(f"lm_embeddings: missing; there are {', '.join(map(str, lm_embeddings))}")
             mask = lm_embeddings.get("mask") if mask is None else mask
             lm_embeddings = lm_embeddings["lm_embeddings"]
-        shape = tuple(getattr(lm_embeddings, "shape", ()))
-        if len(shape) != 4 or not backend.is_dense(lm_embeddings):
-            raise DataError(f"lm_embeddings must be a dense tensor (batch, layers, words, dim), got {shape}")
-        require_one_each("initial_scalar_parameters", self.initial_scalar_parameters, shape[1])
-        n_layers = self.layer_weights.shape[0] if self.built and self.layer_weights is not None else shape[1]
-        if not n_layers or not _may_be(shape[1], n_layers):
-            known = f"{n_layers}, as many as the mix has weights" if n_layers else "known and at least 1"
-            raise DataError(f"lm_embeddings have {shape[1]} layers; their number must be {known}")
+        if not backend.is_dense(lm_embeddings):
+            raise DataError("lm_embeddings must be a dense tensor (batch, layers, words, dim)")
         if mask is not None:
-            mask_shape, expected = tuple(getattr(mask, "shape", None) or np.shape(mask)), (shape[0], shape[2])
-            if len(mask_shape) != 2 or not all(map(_may_be, mask_shape, expected)):
-                raise DataError(f"mask must be (batch, words), here {expected}, got {mask_shape}")
+            shape = tuple(getattr(lm_embeddings, "shape", ()))
+            expected, found = shape[:1] + shape[2:3], tuple(getattr(mask, "shape", None) or np.shape(mask))
+            sizes = [{*pair} - {None} for pair in zip(found, expected, strict=False)]
+            if len(found) != 2 or any(len(known) > 1 for known in sizes):
+                raise DataError(f"mask must be (batch, words), here {expected}, got {found}")
         return super().__call__(lm_embeddings, mask=mask, **kwargs)
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
@@ -120,6 +113,7 @@ class ScalarMix(backend.Layer):
         initial = self.initial_scalar_parameters
         self.layer_weights = None
         if not self.use_top_only:
+            self.input_spec = keras.InputSpec(ndim=4, axes={1: input_shape[1]})
             self.layer_weights = self.add_weight(
                 name="ELMo_W",
                 shape=(input_shape[1],),
@@ -158,23 +152,6 @@ class ScalarMix(backend.Layer):
         """Return the arguments of the constructor."""
         names = ("l2_coef", "use_top_only", "do_layer_norm", "initial_scalar_parameters")
         return super().get_config() | {name: getattr(self, name) for name in names}
-
-
-def _may_be(size: int | None, other: int | None) -> bool:
-    """Return True if two sizes are equal or one of them is unknown."""
-    return size is None or other is None or size == other
-
-
-def require_one_each(name: str, numbers: Sequence[float] | None, n_layers: int | None) -> None:
-    """Check that there are as many numbers as layers, if both are known.
-
-    Raises:
-        OptionsError: there are more or fewer.
-    """
-    if numbers is not None and not _may_be(n_layers, len(numbers)):
-        raise OptionsError(
-            f"{name}: {len(numbers)} numbers, but the model has {n_layers} layers; give one per layer"
-        )
 
 
 def _normalise(layers: Tensor, mask: Tensor | None) -> Tensor:
@@ -228,8 +205,9 @@ def weight_layers(
 
     Raises:
         OptionsError: the name is taken, or a switch is not True or False.
-        DataError: ``lm_embeddings`` are missing or do not have four dimensions.
+        DataError: the layers are no dense tensor, or the mask does not have their shape.
         ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
+        ValueError: ``lm_embeddings`` do not have four dimensions.
 
     Example:
         >>> from bilm.data.batcher import Batcher

@@ -187,7 +187,7 @@ class LanguageModel(keras.Model):
         penalty = tf.zeros([])
         if alpha:
             penalty += alpha * tf.reduce_mean(tf.square(dropped))
-        if beta:
+        if beta and output.shape[0] > 1:  # one step has no change
             penalty += beta * tf.reduce_mean(tf.square(output[1:] - output[:-1]))
         return penalty
 

@@ -16,17 +16,7 @@ from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import UNK
 
-_FILES = (
-    r"(saved_model|fingerprint)\.pb|README\.md|assets|variables(/variables\.(index|data-\d{5}-of-\d{5}))?"
-)
-_README = """\
-# ELMo as a SavedModel
-
-`tf.saved_model.load` reads this folder without bilm. The signature `default` takes `strings`, split at white
-space, `tokens` takes `tokens` and `sequence_len`. They return `elmo`, `default`, `word_emb` and layers.
-
-Texts must be tokenised as the training text was{form}.
-"""
+_FILES = r"(saved_model|fingerprint)\.pb|assets|variables(/variables\.(index|data-\d{5}-of-\d{5}))?"
 # Names of the signatures' tensors, as the graph's file contains them.
 _NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 
@@ -35,8 +25,8 @@ class ServedElmo(tf.Module):
     """The served model: from strings to the vectors of every layer.
 
     Signature ``default`` takes ``strings`` (batch,), split as by ``str.split``. Signature ``tokens`` takes
-    ``tokens``, strings (batch, words), and ``sequence_len``, int32 (batch,); called as a function of the
-    loaded object, it takes int64 too. Both return, with zeros for padding:
+    ``tokens``, strings (batch, words), and ``sequence_len``, int32 (batch,). Both return, with zeros for
+    padding:
 
     - ``word_emb`` (batch, words, projection_dim), ``lstm_outputs1`` and so on (batch, words, dim);
     - ``elmo`` (batch, words, dim): the mix of the layers, with the word vectors once for each direction. Its
@@ -67,14 +57,19 @@ class ServedElmo(tf.Module):
         """Embed whole sentences."""
         return self._embed(*split_sentences(strings))
 
-    @tf.function(autograph=False)
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None], tf.string, name="tokens"),
+            tf.TensorSpec([None], tf.int32, name="sequence_len"),
+        ],
+        autograph=False,
+    )
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """Embed padded words."""
-        n_words = tf.cast(sequence_len, tf.int32)
-        is_one_a_row = tf.equal(tf.shape(n_words)[0], tf.shape(tokens)[0])
-        are_inside = tf.reduce_all((n_words >= 0) & (n_words <= tf.shape(tokens)[1]))
+        is_one_a_row = tf.equal(tf.shape(sequence_len)[0], tf.shape(tokens)[0])
+        are_inside = tf.reduce_all((sequence_len >= 0) & (sequence_len <= tf.shape(tokens)[1]))
         message = "sequence_len must have a number for each row of tokens, 0 to the words in a row"
-        return self._embed(tokens, backend.asserted(n_words, is_one_a_row & are_inside, message))
+        return self._embed(tokens, backend.asserted(sequence_len, is_one_a_row & are_inside, message))
 
     def _embed(self, words: tf.Tensor, n_words: tf.Tensor) -> dict[str, tf.Tensor]:
         if self.ids is None:
@@ -135,16 +130,8 @@ def write_saved_model(
         DataError: the directory exists and must not be replaced, or cannot be written.
     """
     model = ServedElmo(encoder, vocabulary)
-    words = tf.TensorSpec([None, None], tf.string, name="tokens")
-    by_type = {
-        dtype: model.tokens.get_concrete_function(words, tf.TensorSpec([None], dtype, name="sequence_len"))
-        for dtype in (tf.int32, tf.int64)
-    }
-    signatures = {"default": model.default, "tokens": by_type[tf.int32]}
+    signatures = {"default": model.default, "tokens": model.tokens}
     errors = [tf.errors.OpError]
     held = atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL, failure=DataError, errors=errors)
     with held as (temporary,):
         tf.saved_model.save(model, str(temporary), signatures=signatures)
-        form = encoder.options.unicode_form
-        needs = f", and be in Unicode's normal form {form}, since a graph cannot change it" if form else ""
-        (temporary / "README.md").write_text(_README.format(form=needs), encoding="utf-8")

@@ -334,11 +334,6 @@ class Options(_Checked):
         """Yield problems between values that are each valid alone."""
         if self.char_cnn is not None and self.share_embedding_softmax:
             yield "share_embedding_softmax: needs word input, and char_cnn is given"
-        if self.temporal_activation_regularization and self.unroll_steps == 1:
-            yield (
-                "temporal_activation_regularization: needs unroll_steps of at least 2: it compares "
-                "successive outputs of a window"
-            )
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a run's ``options.json`` (261 characters, as bilm-tf in training)."""

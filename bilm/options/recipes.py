@@ -142,8 +142,6 @@ def _of_recipe(
 ) -> dict[str, Any]:
     """Return the values of a recipe, and its name."""
     values = {**_VALUES[recipe], "recipe": recipe}
-    if options.unroll_steps == 1:
-        values["temporal_activation_regularization"] = 0.0  # there are no changes from step to step
     if recipe is not Recipe.BILM_TF:  # wide LSTMs need smaller steps
         values["learning_rate"] = _rate(options)
         values["warmup_steps"] = _warmup_steps(n_steps)

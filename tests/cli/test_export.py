@@ -75,9 +75,7 @@ def test_both_signatures_agree_with_bilm_tf(tmp_path):
 def test_both_signatures_agree_with_the_embedder(loaded, small):
     expected = ElmoEmbedder(*small[1::2]).embed_batch(sentences_of("char"))
     check_both_signatures(loaded, expected, 2, 4)
-    batch = padded(sentences_of("char"))
-    lengths = tf.cast(batch["sequence_len"], tf.int64)
-    check(loaded.tokens(batch["tokens"], lengths), expected, 2, 4)
+    check(loaded.tokens(**padded(sentences_of("char"))), expected, 2, 4)
     assert not np.any(loaded.signatures["default"](strings=tf.constant(["", "a"]))["default"][0])  # nor NaN
 
 
@@ -104,11 +102,11 @@ def test_the_mix_is_trained_and_saved_again(exported, small, tmp_path, is_signat
 
 def test_lengths_that_are_wrong(loaded):
     batch = padded(sentences_of("char"))
-    lengths = tf.cast(batch["sequence_len"], tf.int64)
-    too_long = lengths + tf.shape(batch["tokens"], tf.int64)[1]
+    lengths = batch["sequence_len"]
+    too_long = lengths + tf.shape(batch["tokens"])[1]
     for wrong in (too_long, -lengths - 1, lengths[:1]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_len must have a number for each"):
-            loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=tf.cast(wrong, tf.int32))
+            loaded.signatures["tokens"](tokens=batch["tokens"], sequence_len=wrong)
 
 
 @pytest.mark.slow

@@ -1,11 +1,9 @@
 """ELMo inside Keras models."""
 
 import copy
-import gc
 import importlib
 import json
 import os
-import weakref
 from pathlib import Path
 
 import keras
@@ -152,8 +150,8 @@ def test_model_masks_padding_and_is_saved(arguments, files, tmp_path):
     again = saved(model, tmp_path)
     np.testing.assert_allclose(again(TEXTS), model(TEXTS), atol=1e-6)
     elmos = [next(layer for layer in each.layers if isinstance(layer, Elmo)) for each in (again, model)]
-    assert elmos[0].get_config() == elmos[1].get_config()
-    assert arguments.items() <= elmos[0].get_config().items()
+    configs = [elmo.get_config() | {"original": ""} for elmo in elmos]
+    assert configs[0] == configs[1] and arguments.items() <= configs[0].items()
     if not arguments:
         alone = tf.concat([model(TEXTS[i : i + 1]) for i in range(3)], axis=0)
         np.testing.assert_allclose(model(TEXTS), alone, atol=1e-6)
@@ -224,31 +222,6 @@ def test_configuration_naming_files_is_refused(files, tmp_path):
         config = Elmo(*files).get_config() | {name: str(tmp_path / "pipe")}
         with pytest.raises(OptionsError, match=f"{name}: the configuration of a saved Elmo .* names no file"):
             keras.layers.deserialize({"class_name": "bilm>Elmo", "config": config})
-
-
-@pytest.mark.slow
-def test_configuration_alone_warns_until_loaded(files, tmp_path, monkeypatch, caplog):
-    ids, models = batch_to_ids([["a", "b"]]), [functional(Elmo(*files)), Subclass(Elmo(*files))]
-    expected = [model(ids) for model in models]
-    for i, model in enumerate(models):
-        model.save(tmp_path / f"{i}.keras")
-    monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())  # as in another process
-    for i, model in enumerate(models):
-        loaded = keras.saving.load_model(tmp_path / f"{i}.keras", {"Subclass": Subclass})
-        np.testing.assert_array_equal(loaded(ids), expected[i])
-        del loaded
-        again = type(model).from_config(model.get_config())
-        again.set_weights(model.get_weights())
-        np.testing.assert_array_equal(again(ids), expected[i])
-    assert not caplog.records
-    for dtype in ("float32", "mixed_bfloat16"):
-        config = functional(Elmo(*files, dtype=dtype)).to_json()
-        monkeypatch.setattr(Elmo, "_living", weakref.WeakSet())
-        caplog.clear()
-        again = keras.models.model_from_json(config)
-        assert np.any(again.predict(ids, verbose=0) != expected[0]) and np.any(again(ids))
-        told = [record.getMessage() for record in caplog.records if record.name.startswith("bilm")]
-        assert len(told) == 1 and "the weights of its biLM are random until they are loaded" in told[0]
 
 
 def test_elmo_gives_representations_with_dropout():
@@ -339,8 +312,9 @@ def test_elmo_takes_arguments_of_allennlp(files):
     elmo.mixes[0].layer_weights.assign([-9e10, 1])
     ids = batch_to_ids([["a", "b"]])
     np.testing.assert_array_equal(elmo(ids), chosen(ids))
-    again = Elmo.from_config(json.loads(json.dumps(chosen.get_config())))
-    assert again.get_config() == chosen.get_config()
+    config = chosen.get_config()
+    again = Elmo.from_config(json.loads(json.dumps(config)))
+    assert again.get_config() | {"original": config["original"]} == config
     config = Elmo(*files, 2, True, True, 0.25, None, True, [1, 2]).get_config()  # by AllenNLP's places
     assert config["num_output_representations"] == 2 and config["dropout"] == 0.25
     assert config["trainable"] and config["do_layer_norm"] and config["keep_sentence_boundaries"]
@@ -451,30 +425,15 @@ def test_empty_text_leaves_weights_finite(pooled, files):
 
 
 def test_clones_have_weights_of_original(files):
-    ids, model = batch_to_ids([["a", "b"]]), functional(Elmo(*files))
-    expected = model(ids)
+    layer, ids = Elmo(*files), batch_to_ids([["a", "b"]])
+    configuration = layer.get_config()
+    for variable in layer.encoder.weights:  # as if fine-tuned
+        variable.assign(1.1 * variable)
+    model = functional(layer)
     clones = [keras.models.clone_model(model), keras.Model.from_config(model.get_config())]
-    clones += [keras.models.model_from_json(model.to_json())]
-    layer = Elmo.from_config(model.layers[-1].get_config())
-    for clone in (*clones, layer):
-        np.testing.assert_array_equal(clone(ids), expected)
-
-
-def test_clone_needs_equal_weights_in_every_row(files, caplog):
-    originals = Elmo(*files), Elmo(*files)
-    characters = originals[1].encoder.char_cnn.char_embed
-    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))
-    configs = [original.get_config() for original in originals]
-    for original, config in zip(originals, configs, strict=True):
-        clone = Elmo.from_config(config)
-        np.testing.assert_array_equal(clone.encoder.char_cnn.char_embed, original.encoder.char_cnn.char_embed)
-    characters.assign(np.concatenate([characters[:-1], characters[-1:] + 1.0]))  # fine-tuned since
-    del clone
-    gc.collect()
-    late = Elmo.from_config(configs[1])
-    assert caplog.text == "" and np.any(late.encoder.char_cnn.char_embed[0] != characters[0])
-    late(batch_to_ids([["a"]]))
-    assert "the weights of its biLM are random until they are loaded" in caplog.text
+    clones += [keras.models.model_from_json(model.to_json()), keras.models.clone_model(clones[0])]
+    for clone in (*clones, Elmo.from_config(configuration)):
+        np.testing.assert_array_equal(clone(ids), model(ids))
 
 
 def test_dump_weights_writes_tuned_weights(files, tmp_path):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import DataError, OptionsError
+from bilm.errors import OptionsError
 from bilm.layers.scalar_mix import ScalarMix, weight_layers
 
 
@@ -55,9 +55,7 @@ def test_scalar_mix_takes_initial_weights():
     other(layers)
     other.layer_weights.assign(weights)
     np.testing.assert_array_equal(layer(layers), other(layers))
-    with pytest.raises(
-        OptionsError, match="initial_scalar_parameters: 2 numbers, but the model has 3 layers"
-    ):
+    with pytest.raises(ValueError, match="axis 1 of input shape to have value 2, but received .*3, 4, 5"):
         ScalarMix(initial_scalar_parameters=[1, 2])(layers)
 
 
@@ -82,7 +80,9 @@ def test_use_top_only_takes_top_layer():
 @pytest.mark.parametrize(
     ("layers", "mask", "message"),
     [
-        pytest.param(layers_of(layers=2), None, "have 2 layers; .* 3, as many as", id="fewer layers"),
+        pytest.param(layers_of(layers=2), None, "axis 1 of input shape to have value 3", id="fewer layers"),
+        pytest.param(layers_of()[:, 0, 0], None, "expected ndim=4, found ndim=2", id="two dimensions"),
+        pytest.param(tf.RaggedTensor.from_tensor(layers_of()), None, "must be a dense tensor", id="ragged"),
         pytest.param(layers_of(), np.ones((2, 3)), r"here \(2, 4\), got \(2, 3\)", id="another mask"),
         pytest.param(layers_of(), [1, 0], r"mask must be .*, got \(2,\)", id="flat mask"),
     ],
@@ -90,7 +90,7 @@ def test_use_top_only_takes_top_layer():
 def test_wrong_shapes_are_refused(layers, mask, message):
     mix = ScalarMix(do_layer_norm=True)
     mix(layers_of(), np.ones((2, 4)))
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(ValueError, match=message):
         mix(layers, mask=mask)
 
 

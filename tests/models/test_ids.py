@@ -1,7 +1,6 @@
 """The one check of ids."""
 
 import keras
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,8 +42,7 @@ def test_wrong_values_are_named(name):
     for found, wrong in {
         "-1.0 to": changed(name, (0, 1), -1),
         f"0.0 to {largest + 1}": changed(name, (0, 1), largest + 1),
-        "1.5": changed(name, (0, 1), 1.5),
-        "nan": changed(name, (0, 1), np.nan),
+        "nan to nan": changed(name, (0, 1), np.nan),
         "row 0 with words after padding": changed(name, (0, 0), 0),
         "no row": ids[:0],
         "a tensor without values or a sparse one": tf.sparse.from_dense(ids),
@@ -57,17 +55,10 @@ def test_wrong_values_are_named(name):
             KINDS[name].checked(wrong)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
-def test_small_types_are_refused(dtype):
-    name = np.dtype(dtype).name
-    for values in (np.ones((1, 2, 50), dtype), keras.KerasTensor((1, 2, 50), dtype=name)):
-        with pytest.raises(DataError, match=f"to 261, got {name} "):
-            KINDS["bare"].checked(values)
-    with pytest.raises(DataError, match="got float16"):
-        IdKind(3000).checked(IDS["words"].astype("float16"))
+def test_ids_that_wrapped_in_a_small_type_are_refused():
     assert KINDS["words"].checked(IDS["words"].astype("uint8")).dtype == tf.int32
-    with pytest.raises(DataError, match="do not begin with 259"):  # which wrapped before
-        KINDS["bare"].checked(IDS["bare"] % 256)
+    with pytest.raises(DataError, match="do not begin with 259"):
+        KINDS["bare"].checked(IDS["bare"].astype("uint8"))
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ class TestDropout:
         found = model.losses(inputs, model.zero_states(2), dropout_seed=seed)
         assert float(found.penalty) == pytest.approx(np.mean(expected), rel=1e-5)
         assert float(model.losses(inputs, model.zero_states(2)).penalty) == 0.0
+        one = batch(dataclasses.replace(options, unroll_steps=1))  # in which nothing changes
+        assert np.isfinite(model.losses(one, model.zero_states(2), dropout_seed=seed).penalty)
 
     @pytest.mark.parametrize("moved", ["word_vector_tying", "softmax_row_tying"])
     def test_penalty_of_distance_of_words_and_rows(self, moved, batch):

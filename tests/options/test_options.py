@@ -111,10 +111,6 @@ def test_problems_are_listed_together():
             "char_cnn.filters: width 30 exceeds char_cnn.max_characters_per_token (20)",
         ),
         (small_options(share_embedding_softmax=True), "share_embedding_softmax: needs word input"),
-        (
-            small_options(temporal_activation_regularization=1, unroll_steps=1),
-            "temporal_activation_regularization: needs unroll_steps of at least 2",
-        ),
     ],
 )
 def test_wrong_values(values, problem):

@@ -83,11 +83,6 @@ def test_word_input_is_not_tied():
     assert options.word_vector_tying == options.softmax_row_tying == 0
 
 
-def test_windows_of_one_step_have_no_changes_to_penalise():
-    options = with_recipe(TINY.with_values({"unroll_steps": 1}), Recipe.MANY_PASSES, PLAN)
-    assert options.temporal_activation_regularization == 0
-
-
 def test_what_is_given_wins():
     changes = {"dropout": 0.3, "softmax_init_scale": 0.5, "learning_rate": 0.01, "weight_decay": 0.2}
     options = with_recipe(TINY.with_values(changes), Recipe.MANY_PASSES, PLAN, changes)
