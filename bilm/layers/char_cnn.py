@@ -83,16 +83,24 @@ class CharCNN(NetworkLayer):
         kernel = self.add_weight(name=f"{scope}W_{name}", shape=shape, initializer=normal)
         return kernel, self.add_weight(name=f"{scope}b_{name}", shape=shape[1:], initializer=constant)
 
-    def call(self, buckets: Sequence[Tensor]) -> Tensor:
+    def call(self, character_ids: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Encode words.
 
         Args:
-            buckets: character ids by length of the words, integers 0-260, each (words, columns) with its own
-                number of columns.
+            character_ids: integers 0-260, shape (..., columns); or a tuple of length buckets, each (words,
+                columns) with its own number of columns. The result has the buckets' words one after another.
 
         Returns:
-            The words of all buckets, one after another, (words, output_dim).
+            Shape (..., output_dim); for buckets (words of all buckets, output_dim).
         """
+        if isinstance(character_ids, tuple | list):
+            return self._encode(character_ids)
+        ops = keras.ops
+        words = self._encode((ops.reshape(character_ids, (-1, character_ids.shape[-1])),))
+        return ops.reshape(words, (*ops.shape(character_ids)[:-1], self.output_dim))
+
+    def _encode(self, buckets: Sequence[Tensor]) -> Tensor:
+        """Encode the words of all buckets, (words, output_dim)."""
         kernel = self._stacked_kernel()
         ops = keras.ops
         pooled = ops.concatenate([self._pool(rows, kernel) for rows in buckets], axis=0)

@@ -97,8 +97,7 @@ def padded(files: tuple[Path, Path], sentences: list[list[str]]) -> Iterator[np.
             batch = sentences[first : first + _PLAIN_ROWS]
             ids = keras.ops.convert_to_tensor(np.asarray(batcher.batch_sentences(batch), np.int32))
             mask = inference.token_mask(ids)
-            rows = keras.ops.reshape(keras.ops.where(ids > 0, ids - 1, 260), (-1, ids.shape[-1]))
-            words = keras.ops.reshape(encoder.char_cnn((rows,)), (*mask.shape, -1)) * mask[..., None]
+            words = encoder.char_cnn(keras.ops.where(ids > 0, ids - 1, 260)) * mask[..., None]
             layers, _ = inference.run_sentences(encoder, words, inference.count_tokens(mask))
             for rows, words in zip(keras.ops.convert_to_numpy(layers), batch, strict=True):
                 yield rows[:, 1 : 1 + len(words)]

@@ -73,7 +73,7 @@ def plain_cnn(layer, rows):
 def test_layers_equal_equations(activation, output_dim, n_highway):
     layer = make_cnn(activation, output_dim, n_highway)
     rows = np.random.default_rng(0).integers(0, 261, (6, MAX_CHARACTERS))
-    np.testing.assert_allclose(layer((tf.constant(rows),)), plain_cnn(layer, rows), atol=1e-5)
+    np.testing.assert_allclose(layer(tf.constant(rows)), plain_cnn(layer, rows), atol=1e-5)
 
 
 def words_of_every_length(vocabulary):
@@ -97,7 +97,7 @@ def test_length_buckets_equal_whole_rows(activation, max_characters):
     cut = tuple(tf.constant(rows[bucket == k][:, :width]) for k, width in enumerate(widths))
     sources = [weight.value for weight in layer.weights]
     assert_gradients_match(
-        lambda: layer(cut), lambda: tf.gather(layer((tf.constant(rows),)), order), sources, atol=1e-3
+        lambda: layer(cut), lambda: tf.gather(layer(tf.constant(rows)), order), sources, atol=1e-3
     )
 
 

@@ -189,9 +189,9 @@ def test_other_architectures_equal_embedder(changes, tmp_path):
     assert output.lm_embeddings.shape == (2, model.n_layers, 3, model.dim)
     encoder = model.encoder
     for row, length in enumerate([5, 3]):
-        own = tf.constant(ids[row, :length] - 1, tf.int32)
-        words = tf.gather(encoder.encode_types(), own) if by_word else encoder.char_cnn((own,))
-        words = words[:, None]
+        own = tf.constant(ids[row : row + 1, :length] - 1, tf.int32)
+        words = tf.gather(encoder.encode_types(), own) if by_word else encoder.char_cnn(own)
+        words = tf.transpose(words, [1, 0, 2])
         for direction, layers in enumerate([slice(0, 4), slice(4, 8)][: model.options.n_directions]):
             given = words[::-1] if direction else words
             expected, _ = encoder.run_direction(direction, given, encoder.zero_states(1)[direction])
