@@ -67,7 +67,7 @@ class Elmo(backend.Layer):
 
     default_dropout = 0.0
     _calls: ClassVar = threading.local()  # `layer`: the one that the thread calls
-    _living: ClassVar = weakref.WeakValueDictionary()  # the originals of clones, by key
+    _living = weakref.WeakValueDictionary[str, "Elmo"]()  # the originals of clones, by key
 
     @checked
     def __init__(
