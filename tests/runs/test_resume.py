@@ -80,7 +80,7 @@ class Calls:
             if meanwhile and report.step == 6:
                 meanwhile()
 
-        self.is_resuming = resume
+        self.is_resuming, reporter = resume, helpers.reporting(step=follow)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
             patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
@@ -90,10 +90,7 @@ class Calls:
                 *(text, VOCAB, path),
                 **{"options": self.options, "heldout_prefix": self.heldout, "max_steps": N_STEPS, "seed": 5},
                 **{"shuffle_buffer": 40, "save_every": 4, "eval_every": 5, "log_every": 3, "resume": resume},
-                **{
-                    "reporter": helpers.reporting(step=follow),
-                    "should_stop": lambda: next(asked, None) is None,
-                },
+                **{"reporter": reporter, "should_stop": lambda: next(asked, None) is None},
             )
 
 
