@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,6 +85,17 @@ def trained_whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_copy(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run that a test may damage."""
     return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def default_handlers() -> Iterator[None]:
+    """Handlers of signals as in a process of its own, whatever the tests were started by."""
+    default = dict.fromkeys((signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP), signal.SIG_DFL)
+    default[signal.SIGINT] = signal.default_int_handler
+    before = {number: signal.signal(number, handler) for number, handler in default.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ def model_files(weights: str = "model.hdf5", options: str = "options.json") -> d
     }
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> Path:
+def write_folder(path: Path, files: Mapping[str, bytes | str]) -> Path:
     """A folder of files."""
     for name, data in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
+        (path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
 
 

@@ -7,15 +7,19 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import pytest
 from click.testing import CliRunner, Result
 
 from bilm.cli import main
+from bilm.errors import BilmError
+from bilm.runs.reporter import Reporter
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -193,6 +197,14 @@ def restore(run: Any, model: Any, optimizer: Any = None) -> int:
     return int(checkpoint.step())
 
 
+def hdf5_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of HDF5, those of its groups too."""
+    arrays: dict[str, np.ndarray] = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, one: arrays.update({name: one[()]} if hasattr(one, "shape") else {}))
+    return arrays
+
+
 def assert_same_arrays(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     assert actual.keys() == expected.keys()
     for name, array in expected.items():
@@ -205,6 +217,31 @@ def snapshot(directory: Path) -> dict[str, bytes]:
         str(path.relative_to(directory)): path.read_bytes() if path.is_file() else b"(directory)"
         for path in directory.rglob("*")
     }
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """What fails with an error however it is called."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def reporting(**told: Callable[..., Any]) -> Reporter:
+    """A reporter that passes on what it is told: ``reporting(step=steps.append)``."""
+    reporter = Reporter()
+    vars(reporter).update(told)
+    return reporter
+
+
+def refused(call: Callable[..., Any], path: str | Path, *arguments: object) -> str:
+    """Call something with a path, which must fail with one line on it; what the line says of the path."""
+    with pytest.raises(BilmError) as caught:
+        call(path, *arguments)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text
+    return text.removeprefix(str(path))
 
 
 def combined_perplexity(output: str) -> float:

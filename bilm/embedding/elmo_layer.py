@@ -319,6 +319,7 @@ class Elmo(backend.Layer):
                 "themselves and names no file; make the layer with Elmo(...) and load the weights into it"
             )
         config = dict(config)
+        config.pop("fingerprint", None)  # of models that earlier versions saved
         original = cls._living.get(config.pop("original", None))
         are_trainable = config.pop("trainable_mixes", ())
         layer = cls(**config)

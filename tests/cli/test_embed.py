@@ -18,7 +18,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import DataError
 from tests.corpora import write
-from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, invoke, refuse, run, snapshot
+from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, hdf5_arrays, invoke, raising, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
 
 pytestmark = pytest.mark.usefixtures("opened_once")
@@ -29,11 +29,6 @@ def text(tmp_path):
     lines = (CHAR / "heldout.txt").read_text().splitlines()[:24]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "text.txt"
-
-
-def read(path):
-    with h5py.File(path) as file:
-        return {key: file[key][()] for key in file}
 
 
 # --- what is written --------------------------------------------------------------------------------
@@ -54,7 +49,7 @@ def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch)
     lines, out = text.read_text().splitlines(), tmp_path / "out.hdf5"
     model = ("--options-file", folder / "options.json", "--weight-file", folder / "weights.hdf5")
     run("embed", text, out, *model, *flags)
-    found = read(out)
+    found = hdf5_arrays(out)
     assert found["sentence_to_index"].shape == (1,)
     assert json.loads(found["sentence_to_index"][0]) == {line: str(i) for i, line in enumerate(lines)}
     for i, expected in enumerate(golden(variant, group)):
@@ -79,7 +74,7 @@ def test_layers(text, tmp_path):
     }
     for flag, vectors in expected.items():
         run("embed", text, tmp_path / "out.hdf5", *MODEL, flag, "--overwrite")
-        np.testing.assert_allclose(read(tmp_path / "out.hdf5")["0"], vectors, atol=1e-5)
+        np.testing.assert_allclose(hdf5_arrays(tmp_path / "out.hdf5")["0"], vectors, atol=1e-5)
 
 
 def test_standard_input(text, tmp_path):
@@ -101,7 +96,7 @@ def test_word_level_models(text, tmp_path):
     message = refuse("embed", text, tmp_path / "out.hdf5", *files, status=2)
     assert message.endswith("holds no vocabulary; give --vocab-file")
     run("embed", text, tmp_path / "out.hdf5", *files, "--vocab-file", VOCAB)
-    assert len(read(tmp_path / "out.hdf5")) == 25
+    assert len(hdf5_arrays(tmp_path / "out.hdf5")) == 25
 
     message = refuse("embed", text, tmp_path / "no.hdf5", *MODEL, "--vocab-file", VOCAB)
     assert "reads characters and needs no vocabulary" in message
@@ -117,7 +112,7 @@ def test_another_vocabulary_of_the_same_size_is_refused(trained, text, tmp_path)
 @pytest.mark.slow
 def test_low_precision_gives_vectors_near_the_exact_ones(text, tmp_path):
     run("embed", text, tmp_path / "out.hdf5", *MODEL, "--precision", "bfloat16")
-    found = read(tmp_path / "out.hdf5")
+    found = hdf5_arrays(tmp_path / "out.hdf5")
     differences = [np.abs(found[str(i)] - exact).max() for i, exact in enumerate(golden("char", "stateless"))]
     assert 1e-4 < max(differences) < 2e-2
 
@@ -161,7 +156,7 @@ def test_dump_bilm_embeddings(text, tmp_path):
     dump_bilm_embeddings(VOCAB, text, options, weights, tmp_path / "a.hdf5")
     flags = ("--options-file", options, "--weight-file", weights, "--stateful", "--batch-size", 1)
     run("embed", text, tmp_path / "b.hdf5", *flags, "--forget-sentences")
-    found, wanted = read(tmp_path / "a.hdf5"), read(tmp_path / "b.hdf5")
+    found, wanted = hdf5_arrays(tmp_path / "a.hdf5"), hdf5_arrays(tmp_path / "b.hdf5")
     assert found.keys() == wanted.keys() == {str(i) for i in range(24)}
     for key, vectors in wanted.items():
         np.testing.assert_allclose(found[key], vectors, atol=1e-6)
@@ -225,7 +220,7 @@ def test_state_passes_blank_lines_as_in_hdf5(shorter, tmp_path, monkeypatch):
     embedder = ElmoEmbedder(MODEL[1], MODEL[3], stateful=True, batch_size=4)
     sentences = [line.split() for line in shorter.read_text().splitlines()]
     found.append(embedder.embed_sentences(sentences, layers="top"))
-    expected = read(tmp_path / "out.hdf5")
+    expected = hdf5_arrays(tmp_path / "out.hdf5")
     for rows in found:
         for number, row in enumerate(rows):
             np.testing.assert_allclose(row, expected[str(number)], atol=1e-6)
@@ -262,10 +257,8 @@ def test_flipped_bit_in_parquet_is_found(shorter, tmp_path):
 
 
 def test_a_full_disk_in_parquet(shorter, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
-
-    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", fail)
+    full = OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", raising(full))
     message = refuse("embed", shorter, tmp_path / "out", *MODEL, *PARQUET)
     assert "out: cannot be written: " in message and message.endswith("No space left on device")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt"]
@@ -317,10 +310,7 @@ def test_workers_read_files_and_write_parquet(text, tmp_path):
 def not_begun(monkeypatch):
     """What is refused is refused before TensorFlow is imported."""
 
-    def begun(_backend):
-        raise AssertionError("it was begun")
-
-    monkeypatch.setattr("bilm.cli.process.import_backend", begun)
+    monkeypatch.setattr("bilm.cli.process.import_backend", raising(AssertionError("it was begun")))
 
 
 @pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])

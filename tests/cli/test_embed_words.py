@@ -10,7 +10,8 @@ import pytest
 from bilm import ElmoEmbedder
 from bilm.embedding import parquet_output
 from bilm.errors import DataError, OptionsError
-from tests.helpers import MODEL, refuse, run
+from tests.helpers import VOCAB, refuse, run
+from tests.models.test_bidirectional_lm import write_model
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 
@@ -26,14 +27,21 @@ def files(tmp_path):
     return text, words
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Flags of a model over words, which is compiled sooner than one over characters."""
+    options, weights = write_model(tmp_path_factory.mktemp("model"), n_words=73, char_cnn=None)
+    return ("--options-file", options, "--weight-file", weights, "--vocab-file", VOCAB)
+
+
 @pytest.fixture
-def embedder():
-    return ElmoEmbedder(*MODEL[1::2])
+def embedder(model):
+    return ElmoEmbedder(*model[1::2])
 
 
-def expected(text, folder, layers):
+def expected(text, folder, layers, model):
     """The vectors of each listed word, from those of the whole text."""
-    run("embed", text, folder / "whole.hdf5", *MODEL, layers)
+    run("embed", text, folder / "whole.hdf5", *model, layers)
     with h5py.File(folder / "whole.hdf5") as file:
         return {
             word: np.array([file[str(line)][..., position, :] for line, position in places])
@@ -42,14 +50,14 @@ def expected(text, folder, layers):
 
 
 @pytest.mark.parametrize(("flags", "layers"), [((), "--average"), (("--all",), "--all")])
-def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers):
+def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers, model):
     text, words = files
     out = tmp_path / "out.npz"
-    *_, missing, said = run("embed", text, out, "--words", words, *MODEL, *flags).splitlines()
+    *_, missing, said = run("embed", text, out, "--words", words, *model, *flags).splitlines()
     assert missing == f"{words}: no vectors of ../unseen"
     # The words of three sentences are computed.
     assert said.startswith(f"5 lines -> {out}: 3 word types, 6 occurrences; 10 words computed in ")
-    found, vectors = np.load(out), expected(text, tmp_path, layers)
+    found, vectors = np.load(out), expected(text, tmp_path, layers, model)
     assert [name for name in found.files if " " not in name] == [*PLACES]
     for word, places in PLACES.items():
         assert [*zip(found[f"{word} line"], found[f"{word} position"], strict=True)] == places
@@ -57,17 +65,17 @@ def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers):
         if places:
             np.testing.assert_allclose(found[word], vectors[word], atol=1e-6, rtol=0)
     written = out.read_bytes()
-    assert "exists; --overwrite replaces it" in refuse("embed", text, out, "--words", words, *MODEL)
-    run("embed", text, out, "--words", words, *MODEL, *flags, "--overwrite")
+    assert "exists; --overwrite replaces it" in refuse("embed", text, out, "--words", words, *model)
+    run("embed", text, out, "--words", words, *model, *flags, "--overwrite")
     assert out.read_bytes() == written
 
 
-def test_parquet_has_row_for_each_occurrence(files, tmp_path):
+def test_parquet_has_row_for_each_occurrence(files, tmp_path, model):
     text, words = files
-    flags = ("--words", words, *MODEL, "--format", "parquet", "--dtype", "float32")
+    flags = ("--words", words, *model, "--format", "parquet", "--dtype", "float32")
     run("embed", text, text, tmp_path / "out", *flags)
     table = parquet_output.pq.read_table(tmp_path / "out").to_pylist()
-    vectors = expected(text, tmp_path, "--average")
+    vectors = expected(text, tmp_path, "--average", model)
     rows = sorted((*place, word) for word, places in PLACES.items() for place in places)
     assert [(row["line"], row["position"], row["word"]) for row in table] == rows * 2
     for row in table:
@@ -83,19 +91,19 @@ def read_word2vec(path):
     return vectors
 
 
-def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder, monkeypatch):
+def test_word2vec_has_mean_of_occurrences(files, tmp_path, embedder, monkeypatch, model):
     (text, words), told = files, []
     tell = lambda self, report: told.append(report.n_tokens)  # noqa: E731
     monkeypatch.setattr("bilm.cli.commands.embed.EmbeddingProgress.__call__", tell)
     for name, *flags in (("chosen.vec", "--words", words), ("all.vec",), ("twice.vec", "--min-count", 2)):
-        said = run("embed", text, tmp_path / name, *MODEL, *flags).splitlines()[-1]
+        said = run("embed", text, tmp_path / name, *model, *flags).splitlines()[-1]
     assert f"5 lines -> {tmp_path / 'twice.vec'}: 3 word types, 7 occurrences; 12 words computed" in said
     assert told == [10, 12, 12]
     names = ("chosen", "all", "twice")
     chosen, everything, twice = (read_word2vec(tmp_path / f"{name}.vec") for name in names)
     assert [*chosen] == ["owl", "file", "and/or"] and [*twice] == ["owl", "a", "file"]
     assert {*everything} == {word for line in LINES for word in line.split()}
-    sentences, means = [line.split() for line in LINES], expected(text, tmp_path, "--average")
+    sentences, means = [line.split() for line in LINES], expected(text, tmp_path, "--average", model)
     in_python = embedder.word_vectors(sentences, min_count=2)
     assert [*in_python] == [*twice]
     for word, vector in chosen.items():
@@ -136,9 +144,9 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
         ("out.parquet", ("--min-count", 2), "does not go with --format parquet, the form of /"),
     ],
 )
-def test_flags_of_words_contradict_others(out, flags, message, files, tmp_path):
+def test_flags_of_words_contradict_others(out, flags, message, files, tmp_path, model):
     own = [tmp_path / flag if flag == "words" else flag for flag in flags]
-    assert message in refuse("embed", files[0], tmp_path / out, *MODEL, *own, status=2)
+    assert message in refuse("embed", files[0], tmp_path / out, *model, *own, status=2)
 
 
 @pytest.mark.parametrize(
@@ -149,15 +157,15 @@ def test_flags_of_words_contradict_others(out, flags, message, files, tmp_path):
         ("Owl\n", "none of the words is in the text; they are compared as they are written"),
     ],
 )
-def test_unusable_words_are_refused(listed, message, files, tmp_path):
+def test_unusable_words_are_refused(listed, message, files, tmp_path, model):
     text, words = files
     words.write_text(listed)
-    assert message in refuse("embed", text, tmp_path / "out.npz", "--words", words, *MODEL)
+    assert message in refuse("embed", text, tmp_path / "out.npz", "--words", words, *model)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "words"]
 
 
-def test_text_without_words_to_write_is_refused(files, tmp_path):
-    asked = ("embed", files[0], tmp_path / "out.vec", *MODEL)
+def test_text_without_words_to_write_is_refused(files, tmp_path, model):
+    asked = ("embed", files[0], tmp_path / "out.vec", *model)
     message = refuse(*asked, "--min-count", 9)
     assert "no vectors to write: no word occurs often enough (--min-count 9)" in message
     files[0].write_text("")
@@ -173,9 +181,9 @@ def test_spellings_of_a_word_share_occurrences(embedder):
     assert [place[:3] for place in found] == [(0, 1, word) for word in spellings]
 
 
-def test_list_of_words_is_not_written_over(files):
+def test_list_of_words_is_not_written_over(files, model):
     text, words = files
-    flags = ("--words", words, "--format", "npz", "--overwrite", *MODEL)
+    flags = ("--words", words, "--format", "npz", "--overwrite", *model)
     assert "is an input and would be lost" in refuse("embed", text, words, *flags)
 
 

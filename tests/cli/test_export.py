@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import MODEL, VOCAB, python, refuse, run, snapshot
+from tests.helpers import MODEL, VOCAB, python, raising, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 
 
@@ -141,10 +141,7 @@ def test_what_exists_is_kept(exported, small, tmp_path):
 
 
 def test_a_directory_with_more_in_it_is_not_replaced(exported, tmp_path, monkeypatch):
-    def no_model(**_):
-        raise AssertionError("it was begun")
-
-    monkeypatch.setattr("bilm.embedding.embedder.ElmoEmbedder", no_model)
+    monkeypatch.setattr("bilm.embedding.embedder.ElmoEmbedder", raising(AssertionError("it was begun")))
     target = shutil.copytree(exported, tmp_path / "sm")
     command = ("export", "--saved-model", target, "--overwrite")
     (target / "notes.txt").write_text("mine")

@@ -4,13 +4,12 @@ import json
 import re
 import shutil
 
-import h5py
 import numpy as np
 import pytest
 
 import bilm
 from bilm.run_directory.records import read_calls
-from tests.helpers import GOLDEN, VARIANTS, newest_arrays, run, snapshot, write_json
+from tests.helpers import GOLDEN, VARIANTS, hdf5_arrays, newest_arrays, run, snapshot, write_json
 
 COMPAT = [
     pytest.param(variant, batch_size, perplexity, marks=[] if batch_size == "2" else [pytest.mark.slow])
@@ -32,13 +31,6 @@ def shorter(tmp_path):
         return save_dir
 
     return copy
-
-
-def arrays_of(path):
-    names = []
-    with h5py.File(path) as file:
-        file.visit(names.append)
-        return {name: file[name][()] for name in names if isinstance(file[name], h5py.Dataset)}
 
 
 @pytest.mark.parametrize(("variant", "batch_size", "perplexity"), COMPAT)
@@ -72,13 +64,13 @@ def test_dump_matches_bilm_tf(variant, tmp_path):
     folder = GOLDEN / variant
     output = run("dump-weights", "--save-dir", folder / "final", "--outfile", tmp_path / "weights.hdf5")
     assert "read back and equal" in output
-    arrays = arrays_of(tmp_path / "weights.hdf5")
+    arrays = hdf5_arrays(tmp_path / "weights.hdf5")
     if not (folder / "weights.hdf5").is_file():
         with np.load(folder / "final_variables.npz") as variables:
             expected = [name for name in variables if re.match("lm/(?!softmax/)(?!.*/Adagrad)", name)]
         assert len(arrays) == len(expected)
         return
-    expected = arrays_of(folder / "weights.hdf5")
+    expected = hdf5_arrays(folder / "weights.hdf5")
     assert arrays.keys() == expected.keys()
     for name, array in expected.items():
         assert arrays[name].dtype == array.dtype

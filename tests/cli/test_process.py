@@ -96,15 +96,6 @@ def wait_for(stop):
     return stop.reason
 
 
-@pytest.fixture
-def default_handlers():
-    """As in a process of its own, whatever the tests were started by."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", SIGNALS)
 def test_signal_requests_a_stop(number, default_handlers):
     before = signal.getsignal(number)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.distributed import bilm_tf_run
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, invoke, refuse, run, snapshot, train_command
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, invoke, raising, refuse, run, snapshot, train_command
 from tests.records import call_line, write_lines
 
 BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
@@ -18,11 +18,7 @@ BUILD = ("vocab", "build", "--train-prefix", TRAIN, "--outfile")
 
 def failing(monkeypatch, error):
     """Have the report of a build fail, after its file is written."""
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("bilm.data.corpus.describe_blank_lines", fail)
+    monkeypatch.setattr("bilm.data.corpus.describe_blank_lines", raising(error))
 
 
 @pytest.mark.parametrize(
@@ -211,13 +207,8 @@ def test_full_disk_keeps_the_last_checkpoint(tiny_disk, trained):
 
 
 def test_early_interrupt_leaves_nothing(tmp_path, smallest_file, monkeypatch):
-    save_dir = tmp_path / "deep" / "run"
-
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bilm.runs.loop.training_steps", interrupted)
-    result = invoke(*train_command(save_dir, smallest_file()))
+    monkeypatch.setattr("bilm.runs.loop.training_steps", raising(KeyboardInterrupt()))
+    result = invoke(*train_command(tmp_path / "deep" / "run", smallest_file()))
     assert result.exit_code == 1 and "Aborted!" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["smallest.json"]
 

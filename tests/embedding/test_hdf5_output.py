@@ -15,7 +15,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
 from bilm.errors import DataError
 from bilm.io import atomic
-from tests.helpers import assert_same_arrays, snapshot
+from tests.helpers import assert_same_arrays, hdf5_arrays, snapshot
 
 LINES = [f"line {number} of the text" for number in range(24)]
 
@@ -62,18 +62,13 @@ def parts(out):
     return sorted(out.with_name(f"{out.name}.parts").glob("*"))
 
 
-def read(path):
-    with h5py.File(path) as file:
-        return {key: file[key][()] for key in file}
-
-
 # --- datasets -------------------------------------------------------------------------------------------
 
 
 def test_lines_keep_numbers(out, tmp_path):
     report = embed(out, ["a b", "", "  ", "a b", " c "])
     assert (report.n_lines, report.n_blank, report.n_tokens, report.n_kept) == (5, 2, 5, 0)
-    datasets = read(out)
+    datasets = hdf5_arrays(out)
     assert {key: datasets[key].shape[1] for key in "01234"} == {"0": 2, "1": 0, "2": 0, "3": 2, "4": 1}
     assert json.loads(*datasets["sentence_to_index"]) == {"a b": "3", "c": "4"}
     np.testing.assert_array_equal(datasets["0"], datasets["3"])
@@ -84,7 +79,7 @@ def test_sentence_keys_name_datasets(out):
     lines = ["a b", "and/or c", "", "a b", "nul\0 d", ".", "and\N{DIVISION SLASH}or c"]
     report = embed(out, lines, use_sentence_keys=True)
     assert report.n_tokens == 9  # the repeated sentence is not embedded again
-    assert read(out).keys() == {
+    assert hdf5_arrays(out).keys() == {
         *("a b", "and\N{DIVISION SLASH}or c", "nul\N{SYMBOL FOR NULL} d", "\N{ONE DOT LEADER}"),
         "and\N{DIVISION SLASH}or c\N{DIVISION SLASH}",
     }
@@ -92,9 +87,9 @@ def test_sentence_keys_name_datasets(out):
 
 def test_file_has_form(out):
     embed(out, forget_sentences=True)
-    assert read(out).keys() == {str(i) for i in range(24)}
+    assert hdf5_arrays(out).keys() == {str(i) for i in range(24)}
     embed(out, overwrite=True, include_sentence_indices=True)
-    assert read(out)["sentence_indices"] == read(out)["sentence_to_index"]
+    assert hdf5_arrays(out)["sentence_indices"] == hdf5_arrays(out)["sentence_to_index"]
     embed(out, ["a", ""], overwrite=True, layers="top", dtype="float16", compression="gzip")
     with h5py.File(out) as file:
         assert file["0"].dtype == np.float16 and file["0"].compression == "gzip"
@@ -122,7 +117,7 @@ def test_resume_finishes_what_was_interrupted(form, out, tmp_path):
     report = embed(out, lines, resume=True, **form)
     assert (report.n_lines, report.n_blank, report.n_kept) == (27, 1, 15)
     embed(tmp_path / "whole.hdf5", lines, **form)
-    assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
+    assert_same_arrays(hdf5_arrays(out), hdf5_arrays(tmp_path / "whole.hdf5"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5", "whole.hdf5"]
     before = snapshot(tmp_path)
     parts_directory.mkdir()
@@ -140,7 +135,7 @@ def test_resume_refuses_a_missing_part(out):
             with pytest.raises(DataError, match="is damaged, or the part before it is missing"):
                 embed(out, resume=True)
         part.write_bytes(kept)
-    assert embed(out, resume=True).n_kept == 20 and len(read(out)) == 25
+    assert embed(out, resume=True).n_kept == 20 and len(hdf5_arrays(out)) == 25
 
 
 @pytest.mark.parametrize("n_removed", [0, 1, 2])
@@ -159,9 +154,9 @@ def test_kill_while_parts_are_removed_keeps_the_output(n_removed, out, monkeypat
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "unlink", remove_some)
         embed(out, resume=True)
-    assert len(read(out)) == 25 and len(parts(out)) == 3 - n_removed
+    assert len(hdf5_arrays(out)) == 25 and len(parts(out)) == 3 - n_removed
     embed(out, [*LINES, "one more"], resume=True)
-    assert len(read(out)) == 26 and not parts(out)
+    assert len(hdf5_arrays(out)) == 26 and not parts(out)
 
 
 def test_resume_takes_longer_text(out, tmp_path):
@@ -172,7 +167,7 @@ def test_resume_takes_longer_text(out, tmp_path):
     assert part.name == "part-000000000007.hdf5"
     assert embed(out, resume=True).n_kept == 17
     embed(tmp_path / "whole.hdf5")
-    assert_same_arrays(read(out), read(tmp_path / "whole.hdf5"))
+    assert_same_arrays(hdf5_arrays(out), hdf5_arrays(tmp_path / "whole.hdf5"))
     part.parent.mkdir()
     part.write_bytes(content)  # as a kill before its removal leaves it
     assert embed(out, resume=True).n_kept == 24 and not parts(out)
@@ -181,7 +176,7 @@ def test_resume_takes_longer_text(out, tmp_path):
 def test_resume_puts_together_what_was_all_embedded(out):
     interrupt(out, 20)
     assert embed(out, LINES[:20], resume=True).n_kept == 20
-    assert len(read(out)) == 21 and not parts(out)
+    assert len(hdf5_arrays(out)) == 21 and not parts(out)
 
 
 def test_overwriting_leaves_no_earlier_parts(out):
@@ -245,7 +240,7 @@ def test_full_disk_keeps_parts(out, monkeypatch):
         patch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=0))
         with pytest.raises(DataError, match="No space left on device"):
             embed(out, resume=True)
-    assert embed(out, resume=True).n_kept == 10 and len(read(out)) == 25
+    assert embed(out, resume=True).n_kept == 10 and len(hdf5_arrays(out)) == 25
     with h5py.File(out):  # as in a notebook
         assert embed(out, resume=True).n_kept == 24
 
@@ -270,7 +265,7 @@ def test_an_output_that_exists(out, tmp_path):
     with pytest.raises(DataError, match=r"holds an unfinished file; resume=True finishes it, overwrite"):
         embed(out)
     embed(out, overwrite=True)
-    assert len(read(out)) == 25 and not parts(out)
+    assert len(hdf5_arrays(out)) == 25 and not parts(out)
 
 
 def test_a_second_writer_is_refused(out):
@@ -294,7 +289,7 @@ def test_a_writer_that_was_checked_before_the_other_finished_is_refused(out):
     embed(out)
     with pytest.raises(DataError, match="exists; overwrite=True replaces it"):
         embed(out, ["another text"])
-    assert len(read(out)) == 25
+    assert len(hdf5_arrays(out)) == 25
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")

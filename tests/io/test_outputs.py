@@ -18,15 +18,12 @@ from bilm.io import atomic
 from bilm.io.atomic import FileLock, HeldError, writing
 from bilm.io.outputs import FILE, Kind, check_output
 from bilm.models.saved_model import check_saved_model
-from tests.helpers import python, snapshot, standard_input
+from tests import helpers
+from tests.helpers import python, raising, snapshot, standard_input
 
 
 def refused(check, path, *arguments):
-    with pytest.raises(DataError) as caught:
-        check(path, *arguments)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ") and "\n" not in text
-    return text.removeprefix(f"{path}: ")
+    return helpers.refused(check, path, *arguments).removeprefix(": ")
 
 
 # --- kinds ----------------------------------------------------------------------------------------------
@@ -287,11 +284,8 @@ def test_directory_rolls_back(tmp_path, monkeypatch, n_renames):
 
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
 def test_file_that_appeared_is_kept(tmp_path, monkeypatch, has_links):
-    def no_links(*_):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
     if not has_links:
-        monkeypatch.setattr(os, "link", no_links)
+        monkeypatch.setattr(os, "link", raising(PermissionError(errno.EPERM, "Operation not permitted")))
     (tmp_path / "out.new-1").write_text("mine")
     finished = []
     results = f"{tmp_path}/beside.new-1, {tmp_path}/out.new-2"
@@ -353,8 +347,7 @@ with writing(Path(sys.argv[1]), kind=outputs.Kind("any", lambda path: True)):
 """
 
 
-def no_locks(handle, operation):
-    raise OSError(errno.ENOLCK, "No locks available")
+no_locks = raising(OSError(errno.ENOLCK, "No locks available"))
 
 
 @pytest.mark.parametrize("has_locks", [True, False])

@@ -167,14 +167,17 @@ def run_lstm_as_on_a_gpu(*arguments, **keywords):
         return run_lstm(*arguments, **keywords)
 
 
-on_a_gpu = pytest.param(run_lstm_as_on_a_gpu, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("projection", [True, False], ids=["projected", "plain"])
+@pytest.mark.parametrize(
+    ("run", "projection"),
+    [
+        *((lstm_window, True), (lstm_window, False), (run_lstm, True)),
+        pytest.param(run_lstm, False, marks=pytest.mark.slow),
+        *(pytest.param(run_lstm_as_on_a_gpu, has, marks=pytest.mark.slow) for has in (True, False)),
+    ],
+)
 @pytest.mark.parametrize(
     "clips", [Clips(0.3, 0.2), pytest.param(Clips(), marks=pytest.mark.slow)], ids=["reached", "none"]
 )
-@pytest.mark.parametrize("run", [lstm_window, run_lstm, on_a_gpu])
 def test_window_equals_plain_cell(run, clips, projection):
     inputs, state, weights = make(projection, 1.5 if clips.cell else 0.5, steps=FEW_STEPS)
     sources = [inputs, *state, *(weight for weight in weights if weight is not None)]
@@ -185,7 +188,7 @@ def test_window_equals_plain_cell(run, clips, projection):
     )
 
 
-@pytest.mark.parametrize("loop", [run_lstm, on_a_gpu])
+@pytest.mark.parametrize("loop", [run_lstm, pytest.param(run_lstm_as_on_a_gpu, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_at_once", [2, pytest.param(8192, marks=pytest.mark.slow)])
 def test_rows_end_and_restart_where_told(n_at_once, loop, monkeypatch):
     monkeypatch.setattr(on_tensorflow.settings, "TOKENS_AT_ONCE", n_at_once * BATCH)

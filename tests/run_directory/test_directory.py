@@ -27,7 +27,7 @@ from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.weights.checkpoint_file import write_checkpoint
 from bilm.weights.transfer import Remapping
 from tests import helpers
-from tests.helpers import GOLDEN, VOCAB, assert_same_arrays, checkpoint_arrays, snapshot
+from tests.helpers import GOLDEN, VOCAB, assert_same_arrays, checkpoint_arrays, raising, snapshot
 from tests.io.test_outputs import no_locks
 
 DATA, INDEX = "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"
@@ -248,10 +248,7 @@ def test_discard_spares_saved_run(saved, options, tmp_path):
 
 
 def test_interrupted_create_leaves_nothing(options, tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files, "vocabulary_files", interrupt)
+    monkeypatch.setattr(files, "vocabulary_files", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "new"):
         RunDirectory.create(tmp_path / "new", options, Vocabulary(VOCAB))
     assert not any(tmp_path.iterdir())

@@ -6,19 +6,17 @@ import shutil
 import pytest
 
 import bilm
-from bilm.errors import ArgumentError, BilmError
+from bilm.errors import ArgumentError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.distribution import StoredModel
+from tests import helpers
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
 from tests.helpers import FILES, GOLDEN, HELDOUT, VOCAB, write_json
 
 
 def refused(path):
-    with pytest.raises(BilmError) as caught:
-        ModelArguments(path).open().arrays()
-    assert str(caught.value).startswith(str(path))
-    return str(caught.value).removeprefix(str(path))
+    return helpers.refused(lambda path: ModelArguments(path).open().arrays(), path)
 
 
 def test_run_with_dumped_weights_is_run(tmp_path):

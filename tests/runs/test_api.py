@@ -29,6 +29,7 @@ from bilm.run_directory.records import read_calls
 from bilm.runs import loop, prepare
 from bilm.runs.settings import ARGUMENTS, HYPER_PARAMETERS, TrainingSettings, read_arguments
 from bilm.training import load_options_latest_checkpoint, load_vocab, train
+from tests import helpers
 from tests.corpora import write
 from tests.helpers import CHAR, HELDOUT, SMALLEST, TRAIN, VOCAB, newest_arrays, run, small_options, snapshot
 
@@ -44,8 +45,7 @@ def n_graphs():
 def test_train_resume_restart_test_dump(tmp_path):
     """The whole way; the command line tests what Python trained."""
     path, steps, validations = tmp_path / "run", [], []
-    reporter = bilm.Reporter()
-    reporter.step, reporter.heldout = steps.append, validations.append
+    reporter = helpers.reporting(step=steps.append, heldout=validations.append)
     same = {"options": OPTIONS, "heldout_prefix": [HELDOUT], "eval_every": 2, "max_steps": 4}
     stop = {"reporter": reporter, "should_stop": lambda: bool(validations)}
     result = bilm.train(TRAIN, VOCAB, path, seed=3, **stop, **same)
@@ -129,8 +129,8 @@ def test_size_warns_without_room(memory, free, message, tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "memory_bytes", lambda: memory)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
     model = types.SimpleNamespace(count_params=lambda: 0)  # without gradients
-    trainer, warnings, reporter = types.SimpleNamespace(n_bytes=100, model=model), [], bilm.Reporter()
-    reporter.warn = warnings.append
+    trainer, warnings = types.SimpleNamespace(n_bytes=100, model=model), []
+    reporter = helpers.reporting(warn=warnings.append)
     prepare.tell_size(trainer, tmp_path, TrainingSettings(), reporter)
     assert [warning[: len(message or "")] for warning in warnings] == ([message] if message else [])
     warnings.clear()
@@ -153,10 +153,10 @@ def test_train_warns_of_shared_sentences_and_token_counts(tmp_path, monkeypatch)
         (both, 1445, [seen]),
         (both, 1444, [seen, number.format("1,444", "0.50")]),
     ):
-        warnings, reporter = [], bilm.Reporter()
-        reporter.warn = warnings.append
-        arguments = {"options": OPTIONS, "dry_run": True, "heldout_prefix": heldout, "reporter": reporter}
-        bilm.train(TRAIN, VOCAB, tmp_path / "run", n_train_tokens=n_train_tokens, **arguments)
+        warnings = []
+        arguments = {"options": OPTIONS, "dry_run": True, "heldout_prefix": heldout}
+        arguments |= {"n_train_tokens": n_train_tokens, "reporter": helpers.reporting(warn=warnings.append)}
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **arguments)
         assert len(warnings) == len(told)
         assert all(warning.startswith(text) for warning, text in zip(warnings, told, strict=True))
 
@@ -257,12 +257,13 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     assert states() == before and not (tmp_path / "other").exists()
     assert result.saved == Path("run/model.ckpt-2") and result.save_dir == Path("run")
     assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
-    allowed, reporter = [], bilm.Reporter()
-    reporter.say = lambda line: allowed.append(states()[-1])
-    bilm.test(HELDOUT, tmp_path / "run", reporter=reporter)
+    allowed = []
+    told = helpers.reporting(say=lambda line: allowed.append(states()[-1]))
+    bilm.test(HELDOUT, tmp_path / "run", reporter=told)
     assert allowed and not any(allowed) and states()[-1]
 
 
+@pytest.mark.usefixtures("default_handlers")
 def test_keyboard_interrupt_saves_the_step(tmp_path):
     asked = itertools.count(1)
 
@@ -273,23 +274,20 @@ def test_keyboard_interrupt_saves_the_step(tmp_path):
 
     numbers = {"max_steps": np.int64(3), "seed": np.uint8(1), "learning_rate": np.float32(0.5)}
     call = {"options": OPTIONS, **numbers, "should_stop": interrupt}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
-    try:
-        with pytest.raises(KeyboardInterrupt, match="resume=True continues it"):
-            bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
-        assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # without an interrupt as well
-        with ThreadPoolExecutor(1) as thread:  # which may set no handler
-            again = thread.submit(bilm.train, TRAIN, VOCAB, tmp_path / "run", **call, resume=True)
-        assert again.result().outcome == "finished"
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt, match="resume=True continues it"):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert (tmp_path / "run" / "model.ckpt-2.index").is_file()
+    assert bilm.train(TRAIN, VOCAB, tmp_path / "run", **call, resume=True).step == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # without an interrupt as well
+    with ThreadPoolExecutor(1) as thread:  # which may set no handler
+        again = thread.submit(bilm.train, TRAIN, VOCAB, tmp_path / "run", **call, resume=True)
+    assert again.result().outcome == "finished"
     assert read_arguments(tmp_path / "run" / "run.toml")["options"]["learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize("is_handled", [False, True])
+@pytest.mark.usefixtures("default_handlers")
 def test_second_keyboard_interrupt_ends_at_once(tmp_path, is_handled):
     """Unless the caller handles them."""
     handled, is_interrupted = [], False
@@ -304,14 +302,13 @@ def test_second_keyboard_interrupt_ends_at_once(tmp_path, is_handled):
 
     call = {"options": OPTIONS, "max_steps": 2, "seed": 1, "should_stop": interrupt}
     own = handle if is_handled else signal.default_int_handler
-    before = signal.signal(signal.SIGINT, own)
+    signal.signal(signal.SIGINT, own)
     try:
         bilm.train(TRAIN, VOCAB, tmp_path / "run", **call)
     except KeyboardInterrupt:
         is_interrupted = True
-    finally:
-        after = signal.signal(signal.SIGINT, before)
-    assert after is own and is_interrupted is not is_handled and len(handled) == 2 * is_handled
+    assert signal.getsignal(signal.SIGINT) is own
+    assert is_interrupted is not is_handled and len(handled) == 2 * is_handled
     assert (tmp_path / "run").exists() == is_handled
 
 
@@ -322,8 +319,7 @@ def test_relative_paths_survive_chdir(tmp_path, monkeypatch):
     (tmp_path / "texts").mkdir(parents=True)
     for name, file in (("texts/a.txt", TRAIN), ("heldout.txt", HELDOUT), ("vocab.txt", VOCAB)):
         shutil.copy(file, tmp_path / name)
-    reporter = bilm.Reporter()
-    reporter.say = lambda line: os.chdir("/")
+    reporter = helpers.reporting(say=lambda line: os.chdir("/"))
     arguments = {"options": OPTIONS, "max_steps": 1, "seed": 1, "heldout_prefix": ["heldout.txt"]}
     monkeypatch.chdir(tmp_path)
     bilm.train(Path("texts").glob("*.txt"), "vocab.txt", "run", reporter=reporter, **arguments)
@@ -355,8 +351,7 @@ def test_max_time_leaves_margin_of_longest_step(tmp_path, monkeypatch):
     clock = types.SimpleNamespace(monotonic=lambda: now, time=time.time)
     monkeypatch.setattr("bilm.runs.loop.time", clock)
     monkeypatch.setattr("bilm.runs.settings.time", clock)
-    reporter = bilm.Reporter()
-    reporter.step = tell
+    reporter = helpers.reporting(step=tell)
     result = bilm.train(TRAIN, VOCAB, tmp_path / "run", options=OPTIONS, max_time="1.9m", reporter=reporter)
     assert (result.outcome, result.step) == ("stopped", 10)
 

@@ -10,6 +10,7 @@ from bilm.errors import CheckpointError
 from bilm.io.messages import is_out_of_memory
 from bilm.run_directory.records import TrainRecord, read_calls
 from bilm.runs.log import RunLog, record_call
+from tests.helpers import raising
 from tests.records import train_line
 
 FULL = "{{function_node x}} run/events.out.tfevents.1; No space left on device [Op:WriteSummary]"
@@ -23,15 +24,13 @@ def log(tmp_path):
 
 
 def test_full_disk_is_checkpoint_error(log, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, FULL)
-
     writes = [
         lambda: log.write(RECORD),
         lambda: log.write_histograms(1, {"weights": tf.constant(np.arange(3.0))}),
     ]
     with monkeypatch.context() as patched:
-        patched.setattr(tf.io.TFRecordWriter, "write", full)
+        full = tf.errors.ResourceExhaustedError(None, None, FULL)
+        patched.setattr(tf.io.TFRecordWriter, "write", raising(full))
         for write in writes:
             with pytest.raises(CheckpointError) as caught:
                 write()

@@ -19,13 +19,11 @@ from bilm.runs import loop, prepare
 from bilm.runs.reporter import ProgressReporter
 from bilm.training import optimizers
 from bilm.training.trainer import Trainer
-from tests.helpers import SMALLEST, TRAIN, VOCAB, snapshot
+from tests.helpers import SMALLEST, TRAIN, VOCAB, raising, reporting, snapshot
 
 
 def train(path, n_steps=2, on_step=lambda report: None, **arguments):
-    reporter = bilm.Reporter()
-    reporter.step = on_step
-    given = {"options": SMALLEST, "max_steps": n_steps, "seed": 3, "reporter": reporter}
+    given = {"options": SMALLEST, "max_steps": n_steps, "seed": 3, "reporter": reporting(step=on_step)}
     return bilm.train(TRAIN, VOCAB, path, **given | arguments)
 
 
@@ -35,10 +33,9 @@ def test_restart_shuffles_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Trainer, "step", lambda self, parts, step, *rate: steps.append(step) or take(self, parts, step, *rate)
     )
-    reporter = bilm.Reporter()
-    reporter.step = lambda report: windows.append(report.batch.parts[0].targets.tobytes())
-    train(tmp_path / "run", on_step=reporter.step)
-    bilm.restart(TRAIN, tmp_path / "run", max_steps=2, seed=3, reporter=reporter)
+    told = reporting(step=lambda report: windows.append(report.batch.parts[0].targets.tobytes()))
+    train(tmp_path / "run", reporter=told)
+    bilm.restart(TRAIN, tmp_path / "run", max_steps=2, seed=3, reporter=told)
     assert len(windows) == len(set(windows)) == 4 and steps == [1, 2, 3, 4]
     first, again = read_metrics(tmp_path / "run" / "metrics.jsonl").train
     assert (first.step, again.step) == (2, 4) and first.epoch == again.epoch  # since the call began
@@ -92,12 +89,8 @@ def test_records_are_means_since_last_one(tmp_path):
 
 def test_error_of_only_worker_is_its_own(tmp_path):
     """Several of them would have lost contact."""
-
-    def fail(report):
-        raise tf.errors.InternalError(None, None, "of TensorFlow")
-
     with pytest.raises(tf.errors.InternalError, match="of TensorFlow"):
-        train(tmp_path / "run", on_step=fail)
+        train(tmp_path / "run", on_step=raising(tf.errors.InternalError(None, None, "of TensorFlow")))
 
 
 @pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
@@ -113,20 +106,13 @@ def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
     assert dtypes == {precision}
 
 
-def failing():
-    """A reporter at which the first step fails."""
-    reporter = bilm.Reporter()
-    reporter.step = [].pop
-    return reporter
-
-
 @pytest.mark.slow
 def test_restart_from_a_named_step_resumes(tmp_path):
     train(tmp_path / "run")
     call = {"train_prefix": TRAIN, "model": tmp_path / "run", "checkpoint": 2, "max_steps": 3, "resume": True}
     assert bilm.restart(**call, should_stop=lambda: True).step == 3
     with pytest.raises(TypeError):  # killed before it saves
-        bilm.restart(**call, reporter=failing())
+        bilm.restart(**call, reporter=reporting(step=[].pop))
     assert (result := bilm.restart(**call)).outcome == "finished" and result.step == 5
 
 
@@ -138,7 +124,7 @@ def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
     assert bilm.restart(**call).step == 3
     assert bilm.restart(**call).saved is None
     with pytest.raises(TypeError):
-        bilm.restart(**call | {"resume": False}, reporter=failing())
+        bilm.restart(**call | {"resume": False}, reporter=reporting(step=[].pop))
     assert bilm.restart(**call).step == 4
     records = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(record)["step"] for record in records] == [2, 3, 4]
@@ -163,21 +149,15 @@ def test_restart_in_place_keeps_the_form_and_the_best(tmp_path):
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.usefixtures("default_handlers")
 def test_failed_save_is_an_error_of_the_checkpoint(is_interrupted, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise DataError("in the way")
-
     def interrupt(report):
         if is_interrupted:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(directory, "write_checkpoint", fail)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(CheckpointError, match="run: cannot be written: in the way$"):
-            train(tmp_path / "run", on_step=interrupt)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr(directory, "write_checkpoint", raising(DataError("in the way")))
+    with pytest.raises(CheckpointError, match="run: cannot be written: in the way$"):
+        train(tmp_path / "run", on_step=interrupt)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from bilm.run_directory.state import Best, RunState, read_state
 from bilm.runs.settings import read_arguments
 from bilm.training.meter import LossScale
 from bilm.training.trainer import Trainer, training_steps
+from tests import helpers
 from tests.corpora import write
 from tests.helpers import HELDOUT, TRAIN, VOCAB, newest_arrays, python, small_options, smallest_options
 from tests.kill_and_resume import differences, numbers
@@ -79,9 +80,7 @@ class Calls:
             if meanwhile and report.step == 6:
                 meanwhile()
 
-        reporter = bilm.Reporter()
-        reporter.step = follow
-        self.is_resuming = resume
+        self.is_resuming, reporter = resume, helpers.reporting(step=follow)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("bilm.runs.prepare._make_model", self._model)
             patched.setattr("bilm.runs.prepare.Trainer", self._trainer)
@@ -329,8 +328,7 @@ OPTIONS = Options.from_json(smallest_options())
 def train(path, text=TRAIN, n_questions=None, **arguments):
     """What is reported of a call that resumes, and is stopped at a question."""
     asked, lines = iter(range(n_questions or 0)), []
-    reporter = bilm.Reporter()
-    reporter.say = lines.append
+    reporter = helpers.reporting(say=lines.append)
     should_stop = None if n_questions is None else lambda: next(asked, None) is None
     given = {"options": OPTIONS, "max_steps": 6, "save_every": 2, "resume": True, "should_stop": should_stop}
     result = bilm.train(text, VOCAB, path, reporter=reporter, **given | arguments)
@@ -383,11 +381,7 @@ def test_resumed_restart_keeps_smaller_rate(tmp_path):
 
 def test_resume_identifies_text_by_bytes(run_copy, tmp_path, monkeypatch):
     """Wherever it lies: it is read for its checksum then, and not counted."""
-
-    def count(*_):
-        raise AssertionError("counted again")
-
-    monkeypatch.setattr("bilm.data.corpus.count_corpus", count)
+    monkeypatch.setattr("bilm.data.corpus.count_corpus", helpers.raising(AssertionError("counted again")))
     moved = shutil.copy(TRAIN, tmp_path / "moved.txt")
     for text in (TRAIN, moved):
         first, *_, last = train(run_copy, text, max_steps=2)  # all done

@@ -33,6 +33,7 @@ from bilm.text.abbreviations import _WORDS
 from bilm.text.markup import html_pieces
 from bilm.text.pipeline import ModelSteps, TextPipeline, paragraphs
 from bilm.text.settings import Split
+from tests.distributed import write_folder
 from tests.helpers import ROOT, invoke, python, refuse, run, snapshot, standard_input
 
 GREEK = "Ἐν ἀρχῇ ἦν ὁ λόγος. Τί ἐστιν ἀλήθεια; ἐγώ εἰμι· καὶ ὁ λόγος."
@@ -513,11 +514,7 @@ SAMPLES = {
 
 
 def write(directory, files):
-    for name, content in (files if isinstance(files, dict) else {"t": files}).items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return directory
+    return write_folder(directory, files if isinstance(files, dict) else {"t": files})
 
 
 def sentences_of(corpus):

@@ -19,6 +19,7 @@ from bilm.weights.hdf5_file import read_hdf5
 from tests.allennlp import ARRAYS, NAMES, START, saved, state_dict, write_tar
 from tests.distributed import OPTIONS, WEIGHTS, write_folder, write_zip
 from tests.helpers import FILES, run
+from tests.io.test_foreign import Evil
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")  # whose import takes long
 
@@ -85,13 +86,6 @@ def test_classes_take_an_archive(model_tar):
 
 
 # --- what is refused ------------------------------------------------------------------------------------
-
-
-class Evil:
-    """What would be noticed if it were unpickled."""
-
-    def __reduce__(self):
-        return (pytest.fail, ("unpickled",))
 
 
 def changed(change, end="_projection.bias"):
