@@ -59,9 +59,12 @@ def compiles_loops() -> bool:
 def compiled(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Let XLA compile a function of tensors of known shapes if `compiles` is true."""
     with_xla = tf.function(function, jit_compile=True, autograph=False)
+    without = tf.function(function, autograph=False)
 
     @functools.wraps(function)
     def run(*args: Any) -> _Result:  # noqa: ANN401
-        return (with_xla if compiles() else function)(*args)
+        if settings.is_portable.get():
+            return function(*args)
+        return (with_xla if compiles() else without)(*args)
 
     return run
