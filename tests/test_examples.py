@@ -186,6 +186,16 @@ def test_entities(monkeypatch, tmp_path):
     )
 
 
+def test_f1_counts_whole_entities():
+    gold = [["B-LOC", "I-LOC", "O", "B-PER"], ["O", "B-ORG"]]
+    guess = [["B-LOC", "O", "O", "B-PER"], ["O", "O"]]
+    everything = [[True] * 4, [True] * 2]
+    assert ner.f1(gold, gold, everything) == 1
+    assert ner.f1(gold, guess, everything) == pytest.approx(2 * 1 / (3 + 2))
+    assert ner.f1(gold, guess, [[False] * 3 + [True], [False] * 2]) == 1  # of B-PER alone
+    assert ner.f1(gold, guess, [[False] * 4, [False] * 2]) == 0
+
+
 def test_sentiment(script, tmp_path):
     words = {"good": ["fine", "grand", "dear"], "bad": ["poor", "dull", "sour"]}
     nouns = ("owl", "clock", "river", "violin")
