@@ -120,7 +120,7 @@ def test_info_reads_weights(weights):
     assert found["options"]["bidirectional"] and found["options"]["lstm"]["dim"] == 24
     assert found["options_file"] == str(options) and found["vocabulary"] is None
     options.unlink()
-    assert "not a model: no options.json among w.hdf5" in refuse("info", weights)
+    assert "not a model: no options.json here, only w.hdf5" in refuse("info", weights)
 
 
 def test_other_files_are_refused(weights, trained, tmp_path):

@@ -40,7 +40,7 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(ModelArguments(folder).open()) is StoredModel
     (folder / "model.hdf5").unlink()
-    assert refused(folder).startswith(": not a model: no file of weights among")
+    assert refused(folder).startswith(": not a model: no file of weights here")
     (folder / "bilm-run.json").write_text("{}")
     assert refused(folder) == ": no checkpoint yet"
 

@@ -99,9 +99,9 @@ def test_files_that_are_missing(tmp_path):
         files = model_files()
         del files[name]
         for path in (write_folder(tmp_path / name, files), write_zip(tmp_path / f"{name}.zip", files)):
-            assert refused(path).startswith(f": not a model: {message} among ")
+            assert refused(path).startswith(f": not a model: {message} here, only ")
     weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
-    assert refused(weights) == ": not a model: no options.json among w.hdf5"
+    assert refused(weights) == ": not a model: no options.json here, only w.hdf5"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": is a device, a pipe or a socket, expected a file"
     archive = bytearray(write_zip(tmp_path / "new.zip", model_files()).read_bytes())
