@@ -149,10 +149,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("markexpr") == "not slow" and "tensorflow" in sys.modules:
         # TensorFlow would rewrite every graph to make it faster, which takes longer than these graphs run.
         sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # Through layers, models and commands, and in training, they take one golden variant.
+    # Through layers, models and commands they take one golden variant.
     for item in items:
         variant = item.callspec.params.get("variant", "char") if hasattr(item, "callspec") else "char"
-        if variant != "char" and {"cli", "layers", "models", "test_golden.py"} & {*item.path.parts}:
+        if variant != "char" and {"cli", "layers", "models"} & {*item.path.parts}:
             item.add_marker(pytest.mark.slow)
     # The files with the most slow tests first, or one process would have such a file when all else is done.
     n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))

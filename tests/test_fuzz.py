@@ -322,3 +322,8 @@ RUN_READS = [
 @with_inputs
 def test_damaged_runs(inputs, tmp_path):
     read_damaged("run", _damaged_run(GOLDEN / "run-0.2.0" / "finished"), RUN_READS, tmp_path, inputs)
+
+
+def test_unexpected_errors_fail_the_fuzz_test(tmp_path):
+    with pytest.raises(pytest.fail.Exception, match="KeyError: 'x'"):
+        read_damaged("bad", lambda random, place: None, [lambda place: {}["x"]], tmp_path)

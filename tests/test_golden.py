@@ -21,7 +21,10 @@ from bilm.vocabulary.vocabulary import load_vocabulary
 from bilm.weights.names import ADAGRAD
 from tests.helpers import GOLDEN, VARIANTS, restore
 
-each_variant = pytest.mark.parametrize("variant", VARIANTS)
+QUICK = ("char", "word-shared")
+each_variant = pytest.mark.parametrize(
+    "variant", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in VARIANTS]
+)
 
 
 @cache

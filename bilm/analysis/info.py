@@ -91,7 +91,7 @@ def _describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         lines.append(f"  {name:<16}{messages.size_of(checkpoint['n_bytes']):>10}  {marks}".rstrip())
     if last is not None:
         begun = next((call.step for call in reversed(calls) if not call.n_done), -1)
-        amount = f"; {last.epoch:.2f} epochs, {last.tokens:,} tokens since the last train or restart"
+        amount = f"; {last.epoch:.2f} epochs, {last.tokens:,} tokens in the last train or restart"
         lines.append(f"recorded: up to step {last.step:,}{amount if last.step > begun else ''}")
     if heldout:
         line = f"heldout perplexity: {heldout[-1].perplexity:,.2f} at step {heldout[-1].step:,}"

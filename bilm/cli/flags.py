@@ -221,7 +221,7 @@ def no_xla(command: Callable[..., None]) -> Callable[..., None]:
 
 precision = choice(
     "--precision",
-    "Data type of matrix products; bfloat16 is faster only on processors with bfloat16 instructions.",
+    "Data type of matrix products; on CPUs bfloat16 is faster only with bfloat16 instructions.",
     ["float32", "bfloat16"],
     default="float32",
 )

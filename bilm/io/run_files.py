@@ -57,9 +57,9 @@ def own_output(path: str | os.PathLike[str]) -> str | None:
     directory, name = os.path.split(path)
     if is_run_file(f"{name}.index") and os.path.isfile(f"{path}.index"):
         step = name.removeprefix(CHECKPOINT)
-        return f"a checkpoint; give it as `model` {directory or '.'} `checkpoint` {step}"
+        return f"a checkpoint, which `bilm test` takes as `model` {directory or '.'} `checkpoint` {step}"
     if any(os.path.isfile(os.path.join(path, name)) for name in (STATE_FILE, MARK_FILE)):
-        return f"a run directory; give it as `model` {path}"
+        return f"a run directory, which `bilm test` takes as `model` {path}"
     return corpus_at(path)
 
 

@@ -202,7 +202,7 @@ class Options(_Checked):
     )
     n_train_tokens: Positive | None = flag(
         None,
-        "length of an epoch in tokens. `--n-train-tokens` overrides the count; a number "
+        "length of an epoch in tokens, counted in the text. `--n-train-tokens` overrides the count; a number "
         "in the file is ignored",
         shown="counted in the text",
     )

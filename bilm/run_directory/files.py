@@ -245,7 +245,10 @@ def read_run_options(path: Path) -> Options:
         if is_run(path) and not is_begun(path):
             problem = "a training there is still reading its text, or was killed meanwhile"
         elif path.exists():
-            problem = foreign.what_it_is(path) or "no options.json in it; give weights as `model`"
+            problem = (
+                foreign.what_it_is(path)
+                or "no options.json in it; restore it, or give weights with their options"
+            )
         raise CheckpointError(f"{path}: not a run directory: {problem}")
     options = read_options(file, missing=OF_BILM_TF)
     if options.n_tokens_vocab is None:

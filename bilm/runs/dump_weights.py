@@ -61,9 +61,9 @@ def dump_weights(
 
     Example:
         >>> import bilm
-        >>> dump = bilm.dump_weights("run", "dump.hdf5", overwrite=True)
-        >>> str(dump.weight_file), str(dump.options_file)
-        ('dump.hdf5', 'options.json')
+        >>> dump = bilm.dump_weights("run", "dump.hdf5")
+        >>> str(dump.weight_file), str(dump.options_file)  # with an options.json of other weights here
+        ('dump.hdf5', 'dump.options.json')
     """
     if (outfile is None) == (model_dir is None):
         raise ArgumentError("give one of `outfile` and `model_dir`")

@@ -98,7 +98,7 @@ class Training:
                 outcome = self._loop(checkpoints, ending)
         finally:
             reporter.end()
-        best, reason = state.best, ending.reason or "a stop of another worker was requested"
+        best, reason = state.best, ending.reason or "another worker was asked to stop"
         return TrainingResult(
             request.save_dir,
             outcome,

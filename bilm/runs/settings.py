@@ -80,7 +80,7 @@ class TrainingSettings:
     heldout_prefix: tuple[str, ...] = parameter((), "text to validate on")
     eval_every: int | str = parameter("epoch", "steps between validations", shown="epoch")
     patience: Positive | None = parameter(
-        None, "stop after this many validations without improvement", shown="off"
+        None, "stop after this many validations without improvement", shown="no early stop"
     )
     save_every: int | str = parameter(
         "10m", "steps, or minutes such as 10m, between checkpoints", shown="10m"

@@ -458,7 +458,9 @@ def _cells(lines: Iterator[str], name: str, column: str) -> Iterator[Iterable[st
     numbered = ((n, line) for n, line in enumerate(lines) if _delimiter(line, column, name))
     n_before, header = next(numbered, (0, ""))  # blank lines
     if (delimiter := _delimiter(header, column, name)) is None:
-        raise DataError(f"{name}: no line names the column {column!r:.80}; give another as `field`")
+        raise DataError(
+            f"{name}: no line names the column {column!r:.80}; give another to `bilm prepare` as `field`"
+        )
     rows = csv.reader(chain([header], (f"{line}\n" for line in lines)), delimiter=delimiter, strict=True)
     try:
         columns = next(rows)

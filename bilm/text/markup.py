@@ -210,6 +210,7 @@ class _PageBlocks(_Blocks):
     def __init__(self, rules: _Rules, left_out: Counter[str]) -> None:
         super().__init__(rules, left_out)
         self._open: list[str] = []
+        self._closed = ""  # the element that ends just before
         self._is_first = False  # whether the last reading is such a one
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
@@ -218,8 +219,12 @@ class _PageBlocks(_Blocks):
         self._open.append(name)
         if name == "TextEquiv":
             is_empty = not any(map(str.strip, self._text))
-            is_first = {"TextLine": self._text[-1:] in (["\n"], []), "TextRegion": is_empty}
+            is_first = {
+                "TextLine": self._text[-1:] in (["\n"], []),
+                "TextRegion": is_empty and self._closed != "TextRegion",
+            }
             self._is_first = is_first.get(self._open[-2], False)
+        self._closed = ""
 
     def _left_out_as(self, name: str, attributes: Mapping[str, str | None]) -> str | None:
         kind = attributes.get("type")
@@ -228,7 +233,8 @@ class _PageBlocks(_Blocks):
 
     def end(self, name: str) -> None:
         """End an element."""
-        super().end(self._open.pop())
+        self._closed = self._open.pop()
+        super().end(self._closed)
 
     def characters(self, text: str) -> None:
         """Add to the first reading of a line or region."""

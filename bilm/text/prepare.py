@@ -363,7 +363,7 @@ class _Corpus:
                 "`keep_lines` takes each line as a sentence"
             )
         lines = first_lines(sorted((self._directory / TRAIN_DIRECTORY).iterdir()))
-        report.examples = lines[:: -(-len(lines) // _N_EXAMPLES)]
+        report.examples = lines[:: max(len(lines) // _N_EXAMPLES, 1)][:_N_EXAMPLES]
         report.warnings += doubts_about_lines(lines)
         for word in counts.words:
             del heldout[word]

@@ -56,9 +56,10 @@ class Settings:
     field: str = flag("text", "key of the text in JSON lines, or the name of its column in a table")
     heldout: Annotated[float, Bounds(least=0, below=1)] = flag(
         0.02,
-        "share of the text to hold out, of each kind of file: whole files, or passages if all are larger",
+        "share of the text to hold out, of each kind of file: whole files, or stretches of files if too few "
+        "fit",
     )
-    unique: bool = flag(False, "drop repeated sentences, of which the first 4 million are remembered")
+    unique: bool = flag(False, "drop repeated sentences; the first 4 million different ones are remembered")
     min_count: Positive = flag(2, "leave out words with fewer occurrences from the vocabulary")
     max_size: Annotated[int, Bounds(least=4)] = flag(
         200_000, "maximum number of words in the vocabulary, including the special ones"

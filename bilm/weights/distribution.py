@@ -437,7 +437,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
         WeightsError: there are no names or several.
     """
     if len(names) != 1:
-        problem = f"more than one {kind}:" if names else f"no {kind} here, only"
+        problem = f"more than one {kind}:" if names else f"no {kind}; found"
         raise WeightsError(f"{path}: not a model: {problem} {shards.name_files(sorted(names or files))}")
     return names[0]
 

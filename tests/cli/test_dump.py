@@ -68,6 +68,15 @@ def test_checkpoint_of_bilm_tf_is_read_once(command, tmp_path, monkeypatch):
     assert {name: n for name, n in read.items() if name.startswith("lm/")} == dict.fromkeys(needed, 1)
 
 
+def test_damaged_checkpoint_gives_way_to_the_one_before(run_copy, tmp_path, caplog):
+    for file in [*run_copy.glob("model.ckpt-2.*")]:
+        shutil.copy(file, file.with_name(file.name.replace("ckpt-2", "ckpt-1")))
+    [data] = run_copy.glob("model.ckpt-2.data-*")
+    data.write_bytes(bytes(byte ^ 1 for byte in data.read_bytes()))
+    assert f"{run_copy}/model.ckpt-1 -> " in dump(run_copy, tmp_path / "w.hdf5")
+    assert f"using {run_copy}/model.ckpt-1 instead" in caplog.text
+
+
 def test_overwrites_only_when_told(trained, tmp_path):
     weights, options = tmp_path / "w.hdf5", tmp_path / "options.json"
     dump(trained, weights)

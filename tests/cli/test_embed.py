@@ -134,7 +134,7 @@ def test_flags_of_the_file_and_of_an_interrupted_command(text, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(hdf5_output, "embed_file", interrupted)
         result = invoke("embed", text, out, *MODEL, *flags)
-    assert result.exit_code == 1 and "with --resume continues" in result.output
+    assert result.exit_code == 1 and "give the same command with --resume" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.hdf5.parts", "text.txt"]
     assert "--resume finishes it" in refuse("embed", text, out, *MODEL, *flags)
     other = refuse("embed", text, out, *MODEL, *flags, "--resume", "--precision", "bfloat16")

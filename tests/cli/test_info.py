@@ -57,7 +57,7 @@ def test_info_reads_records(run_copy, monkeypatch):
         for other in ("ckpt-1", "ckpt-10"):
             shutil.copyfile(file, run_copy / file.name.replace("ckpt-2", other))
     output = run("info", run_copy)
-    assert "recorded: up to step 2; 1.25 epochs, 4,096 tokens since the last train or restart" in output
+    assert "recorded: up to step 2; 1.25 epochs, 4,096 tokens in the last train or restart" in output
     assert "heldout perplexity: 1,260.90 at step 2, best 250.00 at step 1" in output
     assert "last command: bilm restart \\udcff\n" in output
     assert "from step 1, seed 8; bilm 0.1.0, tensorflow 2.21.0" in output
@@ -120,7 +120,7 @@ def test_info_reads_weights(weights):
     assert found["options"]["bidirectional"] and found["options"]["lstm"]["dim"] == 24
     assert found["options_file"] == str(options) and found["vocabulary"] is None
     options.unlink()
-    assert "not a model: no options.json here, only w.hdf5" in refuse("info", weights)
+    assert "not a model: no options.json; found w.hdf5" in refuse("info", weights)
 
 
 def test_other_files_are_refused(weights, trained, tmp_path):
@@ -129,7 +129,7 @@ def test_other_files_are_refused(weights, trained, tmp_path):
     assert "unexpected: 'extra' (3,)" in refuse("info", weights)
     assert "Invalid value for 'MODEL': Path" in refuse("info", tmp_path / "none", status=2)
     message = refuse("info", trained / "model.ckpt-2", status=2)
-    assert f"Invalid value for 'MODEL': {trained}/model.ckpt-2 is a checkpoint; give it as --model" in message
+    assert f"{trained}/model.ckpt-2 is a checkpoint, which `bilm test` takes as --model" in message
     assert "'char_ids' is not a stored array of floats" in refuse("info", GOLDEN / "char" / "embeddings.hdf5")
 
 

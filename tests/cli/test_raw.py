@@ -90,7 +90,7 @@ def test_other_steps_are_told(corpus, trained, tmp_path):
     bilm.prepare([corpus.parent / "raw.txt"], german, language="de", min_count=1)
     flags = ("--model", trained, "--save-to", tmp_path / "new", "--max-steps", 1, "--remap-vocab", "--no-xla")
     output = run("restart", "--corpus", german, *flags)
-    assert 'steps than the model\'s text: language ("en" to "de")' in " ".join(output.split())
+    assert 'not those of the model\'s text: language ("en" to "de")' in " ".join(output.split())
     assert (tmp_path / "new/text.json").read_bytes() == (german / "text.json").read_bytes()
 
 

@@ -135,7 +135,9 @@ def test_finished_run_is_unchanged(run_copy, smallest_file):
     before = snapshot(run_copy)
     assert "nothing left to do" in run(*train, "--max-steps", 2)
     assert snapshot(run_copy) == before
-    assert run(*train, "--max-steps", 2, "--dry-run").endswith("nothing left to do\n")
+    assert run(*train, "--max-steps", 2, "--dry-run").endswith(
+        "nothing left to do; `bilm restart` trains further\n"
+    )
     assert "for the remaining 7 steps" in run(*train, "--max-steps", 9, "--dry-run")
 
 

@@ -169,7 +169,7 @@ def test_dry_run_times_threads(tmp_path, smallest_file, monkeypatch):
     assert "seed:" not in dry and {*os.listdir("/")} == before
     on_cpu = loop.Training.estimate
     monkeypatch.setattr(loop.Training, "estimate", lambda run: dataclasses.replace(on_cpu(run), gpu_bytes=1))
-    assert "threads of an operation" not in run(*command)
+    assert "speed by number" not in run(*command)
 
 
 def test_overwrite_refuses_own_config(run_copy, smallest_file):

@@ -92,8 +92,9 @@ def test_check_refuses_unknown_words_without_unk(tmp_path):
     text.write_text("a")
     assert "0.00% unknown words" in run("vocab", "check", path, "--text", text)
     text.write_text("a b")
-    message = refuse("vocab", "check", path, "--text", text)
-    assert message.startswith("'b' is not in the vocabulary, which has no <UNK>")
+    result = invoke("vocab", "check", path, "--text", text)
+    assert result.exit_code == 1 and "warning:" in result.output
+    assert f"error: {path}: 'b' is not in the vocabulary, which has no <UNK>" in result.output
 
 
 @pytest.mark.slow

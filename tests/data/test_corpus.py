@@ -90,8 +90,8 @@ def test_run_is_refused_as_text(tmp_path):
     for name in ("checkpoint", "model.ckpt-400.index"):
         (tmp_path / "run" / name).touch()
     run, prefix = (str(tmp_path / name) for name in ("run", "run/model.ckpt-400"))
-    directory = f"a run directory; give it as `model` {run}"
-    checkpoint = f"a checkpoint; give it as `model` {run} `checkpoint` 400"
+    directory = f"a run directory, which `bilm test` takes as `model` {run}"
+    checkpoint = f"a checkpoint, which `bilm test` takes as `model` {run} `checkpoint` 400"
     (tmp_path / "corpus" / "train").mkdir(parents=True)
     write(tmp_path / "corpus" / "text.json", "{}")
     path = f"{tmp_path}/corpus"

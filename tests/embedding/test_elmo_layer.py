@@ -4,6 +4,7 @@ import copy
 import importlib
 import json
 import os
+import weakref
 from pathlib import Path
 
 import keras
@@ -84,13 +85,6 @@ class Subclass(keras.Model):
     def call(self, ids):
         return self.layer(ids)
 
-    def get_config(self):
-        return {"layer": keras.saving.serialize_keras_object(self.layer)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(keras.saving.deserialize_keras_object(config["layer"]))
-
 
 def functional(layer, *more):
     inputs = keras.Input((*more, None, 50), dtype="int32")
@@ -98,9 +92,11 @@ def functional(layer, *more):
 
 
 def saved(model, folder):
-    """The model, saved and loaded."""
+    """The model, saved and loaded as in another process."""
     model.save(folder / "model.keras")
-    return keras.models.load_model(folder / "model.keras")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Elmo, "_living", weakref.WeakValueDictionary())
+        return keras.models.load_model(folder / "model.keras")
 
 
 @pytest.mark.slow
@@ -178,6 +174,8 @@ class OfUser(keras.Model):
 @pytest.mark.slow
 def test_model_of_a_users_class_is_saved(files, tmp_path):
     model = OfUser(files)
+    for variable in model.parts[1].encoder.weights:  # as if fine-tuned
+        variable.assign(1.1 * variable)
     expected = model(TEXTS)
     np.testing.assert_allclose(saved(model, tmp_path)(TEXTS), expected, atol=1e-6)
 
@@ -432,7 +430,8 @@ def test_clones_have_weights_of_original(files):
     model = functional(layer)
     clones = [keras.models.clone_model(model), keras.Model.from_config(model.get_config())]
     clones += [keras.models.model_from_json(model.to_json()), keras.models.clone_model(clones[0])]
-    for clone in (*clones, Elmo.from_config(configuration)):
+    earlier = configuration | {"fingerprint": "0"}  # as earlier versions wrote it
+    for clone in (*clones, Elmo.from_config(earlier)):
         np.testing.assert_array_equal(clone(ids), model(ids))
 
 

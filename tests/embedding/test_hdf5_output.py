@@ -264,6 +264,16 @@ def test_an_output_that_exists(out, tmp_path):
     interrupt(out)
     with pytest.raises(DataError, match=r"holds an unfinished file; resume=True finishes it, overwrite"):
         embed(out)
+    (part,) = parts(out)
+    for name, value in (
+        ("bilm_settings", np.bytes_("[]")),
+        ("bilm_text", "0" * 64),
+        ("bilm_text", h5py.Empty("S1")),
+    ):
+        with h5py.File(part, "a") as file:
+            file.attrs[name] = value
+        with pytest.raises(DataError):
+            embed(out, resume=True)
     embed(out, overwrite=True)
     assert len(hdf5_arrays(out)) == 25 and not parts(out)
 

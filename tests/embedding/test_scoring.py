@@ -122,16 +122,23 @@ def test_empty_text_is_refused(scorer, parts, n_rows, problem):
         scorer.evaluate(parts, n_rows=n_rows)
 
 
-def test_evaluate_uses_current_weights(scorer):
-    before = scorer.evaluate([text(LINES)])
-    scorer.model.encoder.embedding.assign(scorer.model.encoder.embedding * 2.0)
-    assert scorer.evaluate([text(LINES)]).direction_losses != before.direction_losses
+@pytest.fixture
+def changed(scorer):
+    """The scorer, whose weights a test may change."""
+    before = scorer.model.get_weights()
+    yield scorer
+    scorer.model.set_weights(before)
+
+
+def test_evaluate_uses_current_weights(changed):
+    before = changed.evaluate([text(LINES)])
+    changed.model.encoder.embedding.assign(changed.model.encoder.embedding * 2.0)
+    assert changed.evaluate([text(LINES)]).direction_losses != before.direction_losses
 
 
 @pytest.mark.parametrize("biases", [[np.nan], [3e38, -3e38]], ids=["no number", "too large"])
-def test_diverged_model_is_named(biases, scorer):
-    """The last test, since the model stays so."""
-    scorer.model.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
-    for score in (lambda: scorer.evaluate([text(LINES)]), lambda: list(scorer([["the"]]))):
+def test_diverged_model_is_named(biases, changed):
+    changed.model.softmax.bias.assign(np.resize(np.float32(biases), VOCABULARY.size))
+    for score in (lambda: changed.evaluate([text(LINES)]), lambda: list(changed([["the"]]))):
         with pytest.raises(CheckpointError, match="losses are not finite: its training diverged"):
             score()

@@ -107,7 +107,6 @@ def test_weight_layers_equals_golden(variant):
 # --- agreement with itself --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_dumped_vectors_equal_those_of_bilm_tf(variant, tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.models.sentence_encoder._WORDS_AT_ONCE", 30)

@@ -204,7 +204,9 @@ def test_open_names_what_a_directory_is(saved, tmp_path):
         RunDirectory.open(run.path)
     with pytest.raises(CheckpointError, match="none: not a run directory: no such directory"):
         RunDirectory.open(tmp_path / "none")
-    with pytest.raises(CheckpointError, match=f"a checkpoint; give it as `model` {run.path} `checkpoint`"):
+    with pytest.raises(
+        CheckpointError, match=f"a checkpoint, which `bilm test` takes as `model` {run.path} `checkpoint`"
+    ):
         RunDirectory.open(run.index.newest())
     (run.path / "options.json").unlink()
     with pytest.raises(CheckpointError, match="run: not a run directory: no options.json in it"):

@@ -40,7 +40,7 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
     folder = write_folder(tmp_path / "model", model_files() | {"options.json": trained})
     assert type(ModelArguments(folder).open()) is StoredModel
     (folder / "model.hdf5").unlink()
-    assert refused(folder).startswith(": not a model: no file of weights here")
+    assert refused(folder).startswith(": not a model: no file of weights; found")
     (folder / "bilm-run.json").write_text("{}")
     assert refused(folder) == ": no checkpoint yet"
 
@@ -48,7 +48,10 @@ def test_training_options_beside_weights_make_no_run(tmp_path):
 def test_run_without_options_is_run(tmp_path):
     run = bilm_tf_run(tmp_path / "run")
     (run / "options.json").unlink()
-    assert refused(run) == ": not a run directory: no options.json in it; give weights as `model`"
+    assert (
+        refused(run)
+        == ": not a run directory: no options.json in it; restore it, or give weights with their options"
+    )
     (run / "options.json").write_text("{")
     assert refused(run).startswith("/options.json: not JSON")
 

@@ -75,7 +75,9 @@ PAGE_OF_REGIONS = """<PcGts><Page><TextRegion type="footer">
 <TextRegion type="page-number"/><TextLine><TextEquiv><Unicode>7</Unicode></TextEquiv></TextLine></TextRegion>
 <TextRegion><TextLine/><TextEquiv><Unicode>Zuerst.</Unicode></TextEquiv></TextRegion>
 <TextRegion id="a"><TextRegion><TextEquiv><Unicode>Der</Unicode></TextEquiv></TextRegion>
-<TextLine><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextLine></TextRegion></Page></PcGts>"""
+<TextLine><TextEquiv><Unicode>Anfang.</Unicode></TextEquiv></TextLine></TextRegion>
+<TextRegion><TextRegion><TextLine><TextEquiv><Unicode>Ende.</Unicode></TextEquiv></TextLine></TextRegion>
+<TextEquiv><Unicode>Ende.</Unicode></TextEquiv></TextRegion></Page></PcGts>"""
 HTML = """<!DOCTYPE html><html><head><title>Not this</title><body><nav><a>Home</a></nav>
 <h1>Rain &amp; sun</h1><p><a href="x"><span>It</span></a> <em>r<b>ai</b></em><strong>ned</strong>.<br>
 Then the sun<script>var x = "<p>";</script> shone.
@@ -326,7 +328,7 @@ SAMPLES = {
         page=["PAGE XML:", "Metadata 1", "ReadingOrder 1", "header 1"],
     ),
     "PAGE XML of regions in regions and of empty lines": Sample(
-        {"t.xml": PAGE_OF_REGIONS}, ["Zuerst .", "Der", "Anfang ."], page=["footer 1"]
+        {"t.xml": PAGE_OF_REGIONS}, ["Zuerst .", "Der", "Anfang .", "Ende ."], page=["footer 1"]
     ),
     "PAGE XML with an empty line and entities": Sample(
         {
@@ -338,7 +340,7 @@ SAMPLES = {
     ),
     "PAGE XML longer than a block": Sample(
         {"t.xml": PAGE_OF_REGIONS.replace('<TextRegion id="a">', "\n" * 70_000 + '<TextRegion id="a">')},
-        ["Zuerst .", "Der", "Anfang ."],
+        ["Zuerst .", "Der", "Anfang .", "Ende ."],
     ),
     "HTML": Sample(
         HTML,
@@ -991,7 +993,7 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
     (tmp_path / "old/checkpoint").touch()
     message = refuse(*command, "--corpus", tmp_path / "old", status=2)
     assert (
-        f"is not a corpus of bilm prepare, but a run directory; give it as --model {tmp_path}/old" in message
+        "is not a corpus of bilm prepare, but a run directory, which `bilm test` takes as --model" in message
     )
     for path, reason in ((tmp_path, "it has no text.json"), (tmp_path / "none", "no such directory")):
         message = refuse(*command, "--corpus", path, status=2)

@@ -93,15 +93,15 @@ def test_options_take_261_characters_and_unknown_keys(tmp_path):
 def test_files_that_are_missing(tmp_path):
     assert refused(tmp_path / "none") == ": No such file or directory"
     (tmp_path / "model.ckpt-7.index").touch()
-    message = f": is a checkpoint; give it as `model` {tmp_path} `checkpoint` 7"
+    message = f": is a checkpoint, which `bilm test` takes as `model` {tmp_path} `checkpoint` 7"
     assert refused(tmp_path / "model.ckpt-7") == message
     for name, message in {"model.hdf5": "no file of weights", "options.json": "no options.json"}.items():
         files = model_files()
         del files[name]
         for path in (write_folder(tmp_path / name, files), write_zip(tmp_path / f"{name}.zip", files)):
-            assert refused(path).startswith(f": not a model: {message} here, only ")
+            assert refused(path).startswith(f": not a model: {message}; found ")
     weights = write_folder(tmp_path / "w", {"w.hdf5": WEIGHTS.read_bytes()}) / "w.hdf5"
-    assert refused(weights) == ": not a model: no options.json here, only w.hdf5"
+    assert refused(weights) == ": not a model: no options.json; found w.hdf5"
     os.mkfifo(tmp_path / "pipe")
     assert refused(tmp_path / "pipe") == ": is a device, a pipe or a socket, expected a file"
     archive = bytearray(write_zip(tmp_path / "new.zip", model_files()).read_bytes())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @flags.switch("--arrays", "List every array with its shape.", "with_arrays")
 @flags.switch("--json", "Print one JSON object.", "as_json")
 def info(model: Path, with_arrays: bool, as_json: bool) -> None:
-    """Describe MODEL: a run directory, a folder or archive of a model, or a weight file.
+    """Describe MODEL: a run directory, a folder or archive of a model, or weights with their options beside.
 
     Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress.
     """

@@ -107,10 +107,13 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...]) -> No
     if text and all(finding.severity != "error" for finding in findings):
         files, words = flags.input_files(text), Vocabulary(vocabulary_words(data, str(vocabulary), False))
         words.unicode_form = form_of_words(words.words)  # as a new model reads them
-        counts = count_corpus(files, words)
-        doubts = doubts_about_corpus(counts, words, first_lines(files))
-        findings.append(Finding("info", None, describe_corpus(counts)))
-        findings = [*dict.fromkeys([*findings, *(Finding("warning", None, doubt) for doubt in doubts)])]
+        try:
+            counts = count_corpus(files, words)
+            doubts = doubts_about_corpus(counts, words, first_lines(files))
+            findings.append(Finding("info", None, describe_corpus(counts)))
+            findings = [*dict.fromkeys([*findings, *(Finding("warning", None, doubt) for doubt in doubts)])]
+        except VocabularyError as error:  # an unknown word, without <UNK>
+            findings.append(Finding("error", None, str(error)))
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
         echo(f"{finding.severity}: {place}: {finding.message}")
