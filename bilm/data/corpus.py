@@ -18,6 +18,7 @@ from bilm.errors import CheckpointError, DataError
 from bilm.io import PathLike, background
 from bilm.io.json_objects import Bounds, Count, JsonObject
 from bilm.io.lines import read_lines, text_blocks
+from bilm.io.messages import number_of
 from bilm.io.shards import Shard, input_files, name_files, same_shards
 from bilm.options.parameters import normaliser
 from bilm.text.doubts import doubts_about_lines, first_lines
@@ -243,8 +244,9 @@ def recorded_counts(record: object) -> CorpusCounts:
 
 def describe_corpus(counts: CorpusCounts, name: str = "corpus", n_files: int | None = None) -> str:
     """Return a line with the counts of a text, which was made of `n_files` if they are not its own."""
+    files = number_of(n_files or len(counts.shards), "file")
     return (
-        f"{name}: {_number(n_files or len(counts.shards), 'file')}, {_number(counts.n_sentences, 'sentence')}"
+        f"{name}: {files}, {number_of(counts.n_sentences, 'sentence')}"
         f"{describe_blank_lines(counts.n_blank_lines)}, {counts.n_tokens:,} tokens with sentence ends, "
         f"{counts.oov_rate:.2%} unknown words"
     )
@@ -252,8 +254,4 @@ def describe_corpus(counts: CorpusCounts, name: str = "corpus", n_files: int | N
 
 def describe_blank_lines(n_blank_lines: int) -> str:
     """Return the words on blank lines that follow a count of sentences; empty without blank lines."""
-    return f" ({_number(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f" ({number_of(n_blank_lines, 'blank line')} skipped)" if n_blank_lines else ""

@@ -104,6 +104,11 @@ def held_back(shows_on_error: bool = False) -> Iterator[None]:
             os.dup2(terminal.fileno(), 2)
 
 
+def number_of(count: int, noun: str) -> str:
+    """Return a number of things, such as "1 line" or "2,000 lines"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def size_of(n_bytes: int) -> str:
     """Return a number of bytes in kB, MB or GB."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -10,7 +10,7 @@ from bilm.options.hyper_parameters import Options
 from bilm.options.parameters import Decay
 
 _ENDS_AT = (Decay.LINEAR, Decay.COSINE)  # the learning rate depends on the number of steps
-_SHOWN_AS = {"workers": "workers", "xla": "XLA", "n_steps": "steps in all"}  # not arguments
+_SHOWN_AS = {"workers": "workers", "xla": "XLA", "n_steps": "another number of steps"}  # not arguments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

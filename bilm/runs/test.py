@@ -90,6 +90,8 @@ def test(
         reporter.say(describe_corpus(text.counts, n_files=n_files))
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")
+        if text.doubts and not raw and stored.steps.content is not None:
+            reporter.warn("corpus: if it is raw text, give `raw`, which splits it as the training text was")
         step = "" if stored.step is None else f", step {stored.step:,}"
         reporter.say(f"model: {stored.source}{step}")
         n_tokens = text.counts.n_tokens

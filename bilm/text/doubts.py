@@ -60,7 +60,7 @@ def doubts_about_lines(lines: Sequence[str]) -> Iterator[str]:
     if sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_LINE) > 0.01 * len(words):
         yield (
             f"there are lines of more than {_LONG_LINE} words, the longest of {len(longest):,}, which begins "
-            f"{' '.join(longest)[:40]!r}; put each sentence on a line of its own"
+            f"{' '.join(longest)[:40]!r}; a line should be one sentence"
         )
     n_attached = sum(
         word[-1] not in _INSIDE_WORDS

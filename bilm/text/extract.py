@@ -420,7 +420,9 @@ def _lines(content: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             n_lines += len(re.split(r"\r\n|\r|\n", before))
             place = f"line {n_lines}: byte 0x{error.object[error.start]:02x} is "
         other = "mac-roman" if encoding in ("cp1252", "cp1254") else "latin-1"  # those of Windows
-        remedy = f"give the right one to `bilm prepare` as `encoding`, such as {other}"
+        remedy = (
+            f"give its encoding to `bilm prepare` as `encoding`, such as {other}, or save the file as UTF-8"
+        )
         raise DataError(f"{name}: {place}not {encoding.upper()}; {remedy}") from None
 
 

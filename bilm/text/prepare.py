@@ -153,8 +153,9 @@ def prepare(
         sources, report.skipped = recognise_all(files, patterns, chosen.encoding, chosen.field)
         for what, remedy in _REMEDIES.items():
             names = [source.name for source in sources if source.seems == what]
+            hint = remedy.format(field=chosen.field)
             if names and not (what == TOKENISED and chosen.tokens):
-                report.warnings.append(f"{shards.name_files(names)}: most lines seem to be {what}; {remedy}")
+                report.warnings.append(f"{shards.name_files(names)}: most lines seem to be {what}; {hint}")
         reading, corpus = _Reading(sources, chosen), _Corpus(directory, report)
         report.heldout_files = [source.name for source in sources if source in reading.heldout_sources]
         report.n_in_stretches = sum(source.kind in reading.divided_kinds for source in sources)
@@ -182,7 +183,7 @@ def prepare(
 
 
 _REMEDIES = {
-    ROWS: "give `field`, the name of the text's column in the first line",
+    ROWS: "no column is named {field!r}; give that of the text as `field`",
     TOKENISED: "give `tokens` to keep lines and words as they are",
 }
 _HELDOUT_SHARD = -1

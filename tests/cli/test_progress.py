@@ -167,10 +167,9 @@ def read(terminal):
 
 @pytest.mark.parametrize(("n_tokens", "beginning"), [(1000, "20.0%  0:00:40 left  "), (None, "")])
 def test_embedding_shows_time_left(n_tokens, beginning, time_passes, capsys):
-    tell = EmbeddingProgress(n_tokens)
-    time_passes[0] = 10.0
-    report = EmbeddingReport()
-    report.n_lines, report.n_tokens, report.seconds = 30, 200, 10.0
+    tell, report = EmbeddingProgress(n_tokens), EmbeddingReport()
+    report.count(30, 0, 200)
+    time_passes[0] = 10.0  # the first words took so long
     tell(report)
     assert capsys.readouterr().err == f"{beginning}30 lines  200 words  20 tokens/s\n"
 

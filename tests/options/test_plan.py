@@ -29,7 +29,7 @@ def test_steps_are_counted_over_all_replicas():
 def test_schedule_that_ends_is_resumed_with_its_steps(decay):
     options = TINY.with_values({"learning_rate_decay": decay})
     now, begun = (plan(options=options, n_steps=n) for n in (200, 100))
-    refused = pytest.raises(OptionsError, match=r"steps in all \(100 to 200\)")
+    refused = pytest.raises(OptionsError, match=r"another number of steps \(100 to 200\)")
     with contextlib.nullcontext() if decay == "none" else refused:
         now.require_same(begun, "run")
 

@@ -196,7 +196,7 @@ SAMPLES = {
     "Table": Sample(
         "The\tDT\n.\tSENT\n",
         ["The DT .", "SENT"],
-        page=["t: most lines seem to be rows of a table; give --field, the name of the text"],
+        page=["t: most lines seem to be rows of a table; no column is named 'text'; give"],
     ),
     "A column of a table": Sample(
         {
@@ -597,10 +597,10 @@ def test_markup_is_no_training_text(tmp_path):
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
 BOMB = f'<!DOCTYPE TEI [<!ENTITY a0 "a">{ENTITIES}]><TEI><text>&a8;</text></TEI>'
 REFUSED = {
-    "line 3: byte 0xe9 is not UTF-8; give the right one to `bilm prepare` as --encoding, such as latin-1": (
+    "line 3: byte 0xe9 is not UTF-8; give its encoding to `bilm prepare` as --encoding, such as latin-1": (
         b"a\rb\r\n\xe9\n"
     ),
-    "line 1: byte 0x81 is not CP1252; give the right one to `bilm prepare` as --encoding, such as mac-": (
+    "line 1: byte 0x81 is not CP1252; give its encoding to `bilm prepare` as --encoding, such as mac-": (
         b'<html><meta charset="latin1">\x81'
     ),
     "t: line 3: the XML is malformed": "<TEI>\n<text>\n</TEI>",

@@ -159,7 +159,9 @@ def embed(
         started = time.monotonic()
         settings |= {"cluster": ray, "compression": packed, "overwrite": overwrite}
         n_lines = jobs.embed(texts, out, model, vocab_file, form=vectors, **settings)
-        echo(f"{n_lines:,} lines -> {out}: {dtype}, in {time.monotonic() - started:.1f} s")
+        echo(
+            f"{messages.number_of(n_lines, 'line')} -> {out}: {dtype}, in {time.monotonic() - started:.1f} s"
+        )
         return
     words = None if words_file is None else read_words(words_file)
     inputs = [*texts, vocab_file, words_file, *model.inputs]
@@ -205,11 +207,11 @@ def embed(
         sentences_of, n_tokens = read.lines, read.n_words if words is None else None
     sentences = [(text, sentences_of(lines)) for text, lines in named]
     source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
-    unit = "sentences" if raw else "lines"
     progress = EmbeddingProgress(n_tokens)
     try:
         report = write(embedder, source, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
+        progress.close()
         if form == "hdf5" and not settings["stateful"]:
             instead = " in place of --overwrite" if overwrite else ""
             echo(f"interrupted; to continue, give the same command with --resume{instead}", err=True)
@@ -218,12 +220,13 @@ def embed(
         progress.close()
     if sentences_of is read:  # a pipe, read once
         read.warn()
+    lines = messages.number_of(report.n_lines, "sentence" if raw else "line")
     if of_words:
         found = report.occurrences
         if words is not None and (missing := [word for word in words if word not in found]):
             echo(f"{words_file}: no vectors of {messages.printable(', '.join(missing))}", err=True)
         echo(
-            f"{report.n_lines:,} {unit} -> {out}: {len(found):,} word types, {found.total():,} occurrences; "
+            f"{lines} -> {out}: {len(found):,} word types, {found.total():,} occurrences; "
             f"{report.n_tokens:,} words computed in {report.seconds:.1f} s"
         )
         return
@@ -233,7 +236,7 @@ def embed(
     rate = report.n_tokens / max(report.seconds, 1e-9)
     unknown = f", {read.share}" if read.share else ""
     echo(
-        f"{report.n_lines:,} {unit}{blank}{kept} -> {out}: ({shape}) {dtype}; "
+        f"{lines}{blank}{kept} -> {out}: ({shape}) {dtype}; "
         f"{report.n_tokens:,} words in {report.seconds:.1f} s, {rate:,.0f} tokens/s{unknown}"
     )
 
@@ -253,8 +256,10 @@ class EmbeddingProgress(ProgressLine):
         """Show the progress if it is due; the time left is shown unless the command resumed."""
         if not self.is_due():
             return
+        report.count()
         rate = report.n_tokens / max(report.seconds, 1e-9)
-        fields = [f"{report.n_lines:,} lines", f"{report.n_tokens:,} words", f"{rate:,.0f} tokens/s"]
+        lines, words = messages.number_of(report.n_lines, "line"), f"{report.n_tokens:,} words"
+        fields = [lines, words, f"{rate:,.0f} tokens/s"]
         if self.n_tokens is not None and rate and not report.n_kept:
             left = clock((self.n_tokens - report.n_tokens) / rate)
             fields = [f"{report.n_tokens / self.n_tokens:.1%}", f"{left} left", *fields]

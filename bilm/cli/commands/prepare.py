@@ -1,5 +1,6 @@
 """``bilm prepare``."""
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ import click
 
 from bilm.cli import echo, flags, with_flags
 from bilm.errors import OptionsError
-from bilm.io.messages import json_line, printable, size_of
+from bilm.io.messages import json_line, number_of, printable, size_of
 from bilm.io.progress import ProgressLine
 from bilm.io.shards import name_files
 from bilm.options.parameters import parameters
@@ -87,7 +88,7 @@ class PreparationProgress(ProgressLine):
 def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the page about a corpus."""
     for kind, n_files in report.kinds.items():
-        yield "read", f"{kind}: {n_files:,} file{'s' * (n_files > 1)}"
+        yield "read", f"{kind}: {number_of(n_files, 'file')}"
     skipped: dict[str, list[str]] = {}
     for name, reason in report.skipped.items():
         skipped.setdefault(reason, []).append(name)
@@ -119,7 +120,9 @@ def _rows(report: "Preparation") -> Iterator[tuple[str, str]]:
     if report.unknown:
         yield "unknown", ", ".join(f"{word} {count:,}" for word, count in report.unknown)
     yield from (("warning", with_flags(text)) for text in report.warnings)
-    yield from (("as read", f"{sentence:.200}") for sentence in report.examples)
+    yield from (
+        ("as read", textwrap.shorten(sentence, 200, placeholder=" …")) for sentence in report.examples
+    )
     yield "written to", str(report.directory)
 
 
