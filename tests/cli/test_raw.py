@@ -392,6 +392,13 @@ def test_unknown_words_are_told(command, trained, tmp_path, caplog, monkeypatch)
     assert "; a raw text needs --raw" in caplog.messages[0]
 
 
+def test_test_mentions_raw(trained, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("xx yy zz\n")
+    said = run("test", "--model", trained, "--test-prefix", path)
+    assert "corpus: if it is raw text, give --raw" in " ".join(said.split())
+
+
 def test_missing_gap_is_told(trained, texts, tmp_path):
     message = refuse("predict", texts[1], "--model", trained, "--gap", "___")
     assert message == "--gap: '___' is not a word of the text"
