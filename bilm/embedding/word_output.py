@@ -17,6 +17,8 @@ from bilm.options.parameters import normaliser
 if TYPE_CHECKING:
     from bilm.embedding.chunk_embedder import ChunkEmbedder
 
+_MOST_NAME_BYTES = 1 << 15  # a member's name in a ZIP archive has less than twice as many
+
 
 class WordOccurrence(NamedTuple):
     """A word at a place of a text, and its vector there.
@@ -100,6 +102,19 @@ def mean_vectors(found: Iterable[WordOccurrence], min_count: int = 1) -> dict[st
     return {word: (sums[word] / n).astype(np.float32) for word, n in counts.most_common() if n >= min_count}
 
 
+def check_names(words: Iterable[str]) -> None:
+    """Check that words can name the arrays of a NumPy archive, in which ``a.npy`` is another name of ``a``.
+
+    Raises:
+        DataError: names the first word that cannot.
+    """
+    for word in words:
+        if word.endswith(".npy") or "\0" in word or len(word.encode()) > _MOST_NAME_BYTES:
+            raise DataError(
+                f"{word!r:.80} cannot name an array of an .npz file; leave it out, or write Parquet"
+            )
+
+
 def embed_npz(
     embedder: "ChunkEmbedder",
     lines: Iterable[str],
@@ -120,7 +135,7 @@ def embed_npz(
         embedder: embedder of the sentences.
         lines: text, words separated by whitespace.
         outfile: the archive; it gets its name only when it is complete.
-        words: the words, without repetitions.
+        words: the words, without repetitions, see `check_names`.
         form: form of the vectors, without pooling.
         overwrite: the archive may exist.
         callback: called with the report every few thousand words.

@@ -155,6 +155,8 @@ def test_flags_of_words_contradict_others(out, flags, message, files, tmp_path, 
         ("owl\nof it\n", "words: line 2: 'of it' is not one word; give a word per line"),
         ("\n", "words: lists no words"),
         ("Owl\n", "none of the words is in the text; they are compared as they are written"),
+        ("owl\nowl.npy\n", "'owl.npy' cannot name an array of an .npz file"),
+        ("owl\n\0" + "l" * 20 + "\n", r"'\x00llllllllllllllllllll' cannot name an array of an .npz file"),
     ],
 )
 def test_unusable_words_are_refused(listed, message, files, tmp_path, model):

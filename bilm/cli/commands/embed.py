@@ -178,7 +178,10 @@ def embed(
 
         outputs.check_output(out, overwrite, inputs)
         write = partial(word_output.embed_word2vec, min_count=min_count or 1)
-        write = partial(word_output.embed_npz if form == "npz" else write, outfile=out, **content)
+        if form == "npz":
+            word_output.check_names(words or ())
+            write = word_output.embed_npz
+        write = partial(write, outfile=out, **content)
     else:
         from bilm.embedding import hdf5_output
 
