@@ -16,7 +16,9 @@ from bilm.models.encoder import Encoder
 from bilm.vocabulary.vocabulary import Vocabulary
 from bilm.vocabulary.vocabulary_file import UNK
 
-_FILES = r"(saved_model|fingerprint)\.pb|assets|variables(/variables\.(index|data-\d{5}-of-\d{5}))?"
+_FILES = (
+    r"README\.md|(saved_model|fingerprint)\.pb|assets|variables(/variables\.(index|data-\d{5}-of-\d{5}))?"
+)
 # Names of the signatures' tensors, as the graph's file contains them.
 _NAMES = (b"lstm_outputs1", b"sequence_len", b"word_emb")
 

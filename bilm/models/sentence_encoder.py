@@ -118,7 +118,8 @@ class IdKind:
             raise self._error(f"no array padded with 0 ({error})") from error
         name = str(getattr(ids.dtype, "name", ids.dtype)).removeprefix("torch.")
         shape = tuple(ids.shape) if getattr(ids.shape, "rank", 0) is not None else ("unknown",)
-        if not name.startswith(("int", "uint", "float")):
+        most = {"int8": 127, "uint8": 255, "float16": 2048}.get(name, self.largest)  # that it holds exactly
+        if not name.startswith(("int", "uint", "float")) or most < self.largest:
             raise self._error(f"{name} {shape}")
         self.check_shape(shape, f"{name} ")
         if isinstance(ids, keras.KerasTensor):

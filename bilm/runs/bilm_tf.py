@@ -96,7 +96,8 @@ def _text(data: LMDataset, argument: str, is_test: bool, options: Mapping[str, A
         raise ArgumentError(f"`data`: must be made with test={is_test}, and not reversed")
     if data.vocab.filename is None:
         raise ArgumentError("`data`: its vocabulary has no file; make it with load_vocab")
-    if type(data) not in _OURS or type(data.vocab) not in _OURS:
+    is_changed = any(map(callable, vars(data).values()))
+    if is_changed or type(data) not in _OURS or type(data.vocab) not in _OURS:
         raise ArgumentError(
             "`data`: a class of your own may change how text is read, and bilm reads the files itself; write "
             "the changed text to a file, and give that to BidirectionalLMDataset"

@@ -102,6 +102,8 @@ class _Blocks:
         self._size = 0
         self._skipped, self._depth = "", 0  # the outermost element that is left out; elements of its name
         self._choices: list[str] = []  # open choices and apparatus, "chosen" with a reading, and readings
+        self._of_source: dict[str, str] = {}  # text that the open choice leaves out, by element
+        self._before_choice = 0  # size of the text
         self._n_sentences = 0  # open elements
 
     def start(self, name: str, attributes: Mapping[str, str | None]) -> None:
@@ -111,6 +113,8 @@ class _Blocks:
             if not (self._skipped == "head" and name not in _IN_HEAD):  # HTML need not close it
                 return
             self._skipped = ""
+        if name == "choice":
+            self._of_source, self._before_choice = {}, self._size
         if label := self._left_out_as(name, attributes):
             self.left_out[label] += 1
             self.text(" " * (name in self._rules.words))
@@ -151,6 +155,10 @@ class _Blocks:
             if self._depth == 0 or (name == "ruby" and self._skipped in _RUBY.split()):
                 self._skipped = ""
             return
+        if name == "choice" and self._of_source and self._size == self._before_choice:  # without a reading
+            kept = next(iter(self._of_source))
+            self.text(self._of_source[kept])
+            self.left_out[kept] -= 1
         if name in _READINGS and self._choices:
             self._choices.pop()
         self._n_sentences -= name in self._rules.sentences
@@ -170,6 +178,8 @@ class _Blocks:
             self._size += len(text)
             if self._size > _LONGEST_BLOCK:
                 self.end_paragraph()
+        elif self._skipped in _OF_SOURCE:
+            self._of_source[self._skipped] = self._of_source.get(self._skipped, "") + text
 
     def end_paragraph(self) -> None:
         """End the paragraph, if it has text."""

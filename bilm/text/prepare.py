@@ -174,7 +174,7 @@ def prepare(
         if n_divided > _MOST_DIVIDED * (report.train.n_tokens + report.heldout.n_tokens):
             problem = f"words divided at the ends of lines: {n_divided:,}"
             report.warnings.append(f"{problem}; `dehyphenate` joins their parts")
-        report.removed, report.left_out = dict(removed.most_common()), dict(left_out.most_common())
+        report.removed, report.left_out = dict(removed.most_common()), dict((+left_out).most_common())
         corpus.finish()
     return report
 

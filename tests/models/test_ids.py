@@ -55,9 +55,9 @@ def test_wrong_values_are_named(name):
             KINDS[name].checked(wrong)
 
 
-def test_ids_that_wrapped_in_a_small_type_are_refused():
+def test_types_too_small_for_the_ids_are_refused():
     assert KINDS["words"].checked(IDS["words"].astype("uint8")).dtype == tf.int32
-    with pytest.raises(DataError, match="do not begin with 259"):
+    with pytest.raises(DataError, match="got uint8"):
         KINDS["bare"].checked(IDS["bare"].astype("uint8"))
 
 

@@ -499,6 +499,8 @@ def test_bilm_tf_calls_refuse_wrong_arguments(tmp_path):
     )
     bare = LMDataset(TRAIN, UnicodeCharsVocabulary.from_words(["a"]))
     folded = BidirectionalLMDataset(HELDOUT, Folded(VOCAB, 50))
+    patched = BidirectionalLMDataset(HELDOUT, load_vocab(VOCAB, 50))
+    patched.iter_batches = lambda *_: iter(())
     for call, message in (
         (lambda: train(options, text, 1, tmp_path), "with test=False"),
         (lambda: train(options, data, 64, tmp_path), "`n_gpus` 64: TensorFlow finds"),
@@ -512,6 +514,7 @@ def test_bilm_tf_calls_refuse_wrong_arguments(tmp_path):
         (lambda: train(options, data, 1, tmp_path, checkpoint), "ckpt-12; name it restart_ckpt_file="),
         (lambda: train(data, options, 1, tmp_path), "`options` is .*; it must be a dictionary"),
         (lambda: train(options, folded, 1, tmp_path), "a class of your own may change how text is read"),
+        (lambda: train(options, patched, 1, tmp_path), "a class of your own may change how text is read"),
     ):
         with pytest.raises(OptionsError, match=message):
             call()

@@ -456,8 +456,9 @@ SAMPLES = {
     ),
     "TEI with abbreviations, words and gaps": Sample(
         "<TEI><text><p><abbr>Dn</abbr> <w>arma</w>que <l>cano</l>Troiae x<gap/>y "
-        "<choice><abbr>d</abbr><expan>der</expan></choice></p></text></TEI>",
-        ["Dn arma que cano Troiae x y der"],
+        "<choice><abbr>d</abbr><expan>der</expan></choice> <choice><abbr>Tit.</abbr><expan/></choice> "
+        "<choice><sic>a</sic></choice></p></text></TEI>",
+        ["Dn arma que cano Troiae x y der Tit . a"],
         page=["left out", "gap 1", "abbr 1"],
     ),
     "Apparatus in an apparatus": Sample(

@@ -112,7 +112,7 @@ def check(context: click.Context, vocabulary: Path, text: tuple[str, ...]) -> No
             doubts = doubts_about_corpus(counts, words, first_lines(files))
             findings.append(Finding("info", None, describe_corpus(counts)))
             findings = [*dict.fromkeys([*findings, *(Finding("warning", None, doubt) for doubt in doubts)])]
-        except VocabularyError as error:  # an unknown word, without <UNK>
+        except (DataError, VocabularyError) as error:  # no text, or an unknown word and no <UNK>
             findings.append(Finding("error", None, str(error)))
     for finding in findings:
         place = f"{vocabulary}:{finding.line}" if finding.line else f"{vocabulary}"
