@@ -21,7 +21,7 @@ from bilm.training.workers import Worker
 from bilm.vocabulary.vocabulary import load_vocabulary
 from tests.helpers import VOCAB, small_options
 
-REGULARIZED = {"dropout": 0.0, "weight_decay": 0.1}
+REGULARIZED = {"dropout": 0.1, "weight_decay": 0.1}
 
 
 def strategy_of(kind):

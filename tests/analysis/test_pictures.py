@@ -214,3 +214,5 @@ def test_image_shows_the_chosen_view():
     views = [View(name, name, [Series([1, 2], [y, 9.0], "p", LINE)]) for name, y in (("a", 3.0), ("b", 4.0))]
     (axes,) = matplotlib_figure(Picture("", "", views, chosen=1)).axes
     assert axes.get_xlabel() == "b" and [*axes.lines[0].get_ydata()] == [4.0, 9.0]
+    pages = [plotly_figure(Picture("", "", views[:n]))["layout"] for n in (1, 2)]
+    assert [len(page["updatemenus"]) for page in pages] == [0, 1]

@@ -77,11 +77,12 @@ def test_layers(text, tmp_path):
         np.testing.assert_allclose(hdf5_arrays(tmp_path / "out.hdf5")["0"], vectors, atol=1e-5)
 
 
-def test_standard_input(text, tmp_path):
+def test_standard_input(text, tmp_path, caplog):
     out = tmp_path / "out.hdf5"
     command = ["embed", "-", str(out), *map(str, MODEL)]
-    result = CliRunner().invoke(main, command, input=text.read_bytes())
-    assert result.exit_code == 0 and "24 lines -> " in result.output
+    result = CliRunner().invoke(main, command, input=text.read_bytes() + b"<S> a\n")
+    assert result.exit_code == 0 and "25 lines -> " in result.output
+    assert "the text contains <S> or </S> 1 times" in caplog.text
     before = out.read_bytes()
     result = CliRunner().invoke(main, [*command, "--overwrite"], input=b"a\nb \xff\n")
     assert result.exit_code == 1
@@ -331,6 +332,7 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
 def test_a_run_is_not_written_over(text, run_copy):
     message = refuse("embed", text, run_copy / "model.ckpt-2.index", "--save-dir", run_copy, "--overwrite")
     assert message.endswith("is the name of a file of the run; give another name")
+    assert "not a directory of embeddings" in refuse("embed", text, text.parent, *MODEL, *PARQUET)
 
 
 def test_what_is_read_is_not_written_over_in_python(text):

@@ -83,18 +83,22 @@ def test_check_reads_a_text_in_the_form_of_the_vocabulary(tmp_path):
     text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
     text.write_text("e\u0301te\u0301 a", "utf-8")
     path.write_text("<S>\n</S>\n<UNK>\n\xe9t\xe9\na\n", "utf-8")
-    assert "0.00% unknown words" in run("vocab", "check", path, "--text", text)
+    assert ", 0.00% unknown words" in run("vocab", "check", path, "--text", text)
 
 
 def test_check_refuses_unknown_words_without_unk(tmp_path):
     text, path = tmp_path / "text.txt", tmp_path / "vocab.txt"
     path.write_text("<S>\n</S>\na\n")
     text.write_text("a")
-    assert "0.00% unknown words" in run("vocab", "check", path, "--text", text)
+    assert ", 0.00% unknown words" in run("vocab", "check", path, "--text", text)
     text.write_text("a b")
     result = invoke("vocab", "check", path, "--text", text)
     assert result.exit_code == 1 and "warning:" in result.output
     assert f"error: {path}: 'b' is not in the vocabulary, which has no <UNK>" in result.output
+    path.write_text("a\n")  # whose own error comes first
+    assert "'b'" not in invoke("vocab", "check", path, "--text", text).output
+    path.write_text("<S>\n</S>\n<UNK>\n\xe9\ne\u0301\n", "utf-8")
+    assert run("vocab", "check", path, "--text", text).count("that look the same") == 1
 
 
 @pytest.mark.slow

@@ -105,6 +105,8 @@ def test_run_files_are_refused(tmp_path, name):
     (tmp_path / "bilm-run.json").touch()
     message = refused(check_output, tmp_path / name, True, ["other.txt"])
     assert message == "is the name of a file of the run; give another name"
+    (tmp_path / "bilm-run.json").rename(tmp_path / "bilm.lock")  # of a run that begins
+    assert refused(check_output, tmp_path / name, True, ["other.txt"]) == message
     (tmp_path / name).touch()
     (tmp_path / "hard").hardlink_to(tmp_path / name)
     message = refused(check_output, tmp_path / "hard", True, [tmp_path])
