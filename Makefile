@@ -34,7 +34,7 @@ $(BIN)/bilm $(STAMP): pyproject.toml
 demo: $(BIN)/bilm ## build a corpus and run the whole workflow on it: vocabulary, train, test, restart, test, dump
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/train_toy.sh
 
-test: $(STAMP) ## run the quick tests: a few minutes on two cores
+test: $(STAMP) ## run the quick tests: two minutes on two cores
 	$(BIN)/pytest $(IN_PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP) ## run all tests
