@@ -57,8 +57,9 @@ def test_npz_has_vectors_of_each_occurrence(files, tmp_path, flags, layers, mode
     assert missing == f"{words}: no vectors of ../unseen"
     # The words of three sentences are computed.
     assert said.startswith(f"5 lines -> {out}: 3 word types, 6 occurrences; 10 words computed in ")
-    found, vectors = np.load(out), expected(text, tmp_path, layers, model)
-    assert [name for name in found.files if " " not in name] == [*PLACES]
+    with np.load(out) as archive:
+        found, vectors = dict(archive), expected(text, tmp_path, layers, model)
+    assert [name for name in found if " " not in name] == [*PLACES]
     for word, places in PLACES.items():
         assert [*zip(found[f"{word} line"], found[f"{word} position"], strict=True)] == places
         assert found[word].shape == (len(places), *vectors["owl"].shape[1:])
