@@ -37,10 +37,7 @@ def text(tmp_path):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     ("flags", "group"),
-    [
-        ((), "stateless"),
-        pytest.param(("--stateful", "--batch-size", 4), "stateful", marks=pytest.mark.slow),
-    ],
+    [((), "stateless"), (("--stateful", "--batch-size", 4), "stateful")],
     ids=["stateless", "stateful"],
 )
 def test_agrees_with_bilm_tf(variant, flags, group, text, tmp_path, monkeypatch):

@@ -171,8 +171,8 @@ def run_lstm_as_on_a_gpu(*arguments, **keywords):
     ("run", "projection"),
     [
         *((lstm_window, True), (lstm_window, False), (run_lstm, True)),
-        pytest.param(run_lstm, False, marks=pytest.mark.slow),
-        *(pytest.param(run_lstm_as_on_a_gpu, has, marks=pytest.mark.slow) for has in (True, False)),
+        *((run_lstm, False), (run_lstm_as_on_a_gpu, True)),
+        pytest.param(run_lstm_as_on_a_gpu, False, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize(

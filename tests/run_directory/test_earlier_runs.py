@@ -57,9 +57,7 @@ def assert_same_numbers(path, other):
         assert found.pop("kind") == values.pop("kind") and found == pytest.approx(values, **SAME)
 
 
-@pytest.mark.parametrize(
-    "change", [None, pytest.param(of_newer, marks=pytest.mark.slow)], ids=["as written", "by a newer version"]
-)
+@pytest.mark.parametrize("change", [None, of_newer], ids=["as written", "by a newer version"])
 @pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
 def test_interrupted_run_resumes_to_same_numbers(golden, change, tmp_path, caplog):
     path = shutil.copytree(golden / "interrupted", tmp_path / "run")
