@@ -107,9 +107,9 @@ class IdKind:
         checked when it is built, range and fractions on TensorFlow when it runs.
 
         Raises:
-            DataError: the ids are not numbers, their shape or range is wrong, a word does not begin with its
-                mark, sentence marks are missing or superfluous, a word follows padding, or there are no
-                sentences.
+            DataError: the ids are not numbers, their type cannot hold the largest id, their shape or range is
+                wrong, a word does not begin with its mark, sentence marks are missing or superfluous, a word
+                follows padding, or there are no sentences.
         """
         try:
             is_tensor = isinstance(ids, keras.KerasTensor) or keras.ops.is_tensor(ids)

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,15 +213,13 @@ def embed(
     source: Iterable[Any] = sentences[0][1] if form in ("hdf5", "npz") else sentences
     progress = EmbeddingProgress(n_tokens)
     try:
-        report = write(embedder, source, overwrite=overwrite, callback=progress)
+        with closing(progress):
+            report = write(embedder, source, overwrite=overwrite, callback=progress)
     except KeyboardInterrupt:
-        progress.close()
         if form == "hdf5" and not settings["stateful"]:
             instead = " in place of --overwrite" if overwrite else ""
             echo(f"interrupted; to continue, give the same command with --resume{instead}", err=True)
         raise
-    finally:
-        progress.close()
     if sentences_of is read:  # a pipe, read once
         read.warn()
     lines = messages.number_of(report.n_lines, "sentence" if raw else "line")
@@ -261,8 +260,8 @@ class EmbeddingProgress(ProgressLine):
             return
         report.count()
         rate = report.n_tokens / max(report.seconds, 1e-9)
-        lines, words = messages.number_of(report.n_lines, "line"), f"{report.n_tokens:,} words"
-        fields = [lines, words, f"{rate:,.0f} tokens/s"]
+        lines = messages.number_of(report.n_lines, "line")
+        fields = [lines, f"{report.n_tokens:,} words", f"{rate:,.0f} tokens/s"]
         if self.n_tokens is not None and rate and not report.n_kept:
             left = clock((self.n_tokens - report.n_tokens) / rate)
             fields = [f"{report.n_tokens / self.n_tokens:.1%}", f"{left} left", *fields]
