@@ -89,7 +89,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         Pooling(self.pooling)
         texts = _column(texts)
         embedder = self._embedder()
-        steps = embedder.steps.pipeline
+        steps = None if embedder.steps.content is None else embedder.pipeline
 
         def words_of(text: str | Sequence[str]) -> Sequence[str]:
             if not isinstance(text, str):

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "pages"
 # The pages and the files they link to.
-_FILES = ("*.md", "docs/*.md", "docs/*.svg", "examples/*.*", "examples/spacy/*.*")
+_FILES = ("*.md", "docs/*.md", "docs/*.svg", "examples/[!.]*.*", "examples/spacy/*.*")
 
 
 def files() -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import shutil
 
 import pytest
@@ -49,6 +50,6 @@ def test_examples(name):
 
 @pytest.mark.parametrize("name", [name for name in bilm.__all__ if name != "__version__"])
 def test_exported_names_have_examples(name):
-    text = getattr(bilm, name).__doc__
-    _, heading, example = text.partition("\n    Example:\n")
-    assert heading and example.startswith("        >>> ")
+    text = inspect.getdoc(getattr(bilm, name))
+    _, heading, example = text.partition("\nExample:\n")
+    assert heading and example.startswith("    >>> ")

@@ -54,12 +54,13 @@ def test_vectors_are_those_of_embedder(layers):
 
 
 @pytest.mark.slow
-def test_string_has_the_words_of_all_its_sentences(tmp_path):
+def test_string_has_the_words_of_all_its_sentences(tmp_path, caplog):
     """As the steps of the training text find them, where the model has these."""
     for file in FILES:
         shutil.copy(file, tmp_path)
-    write_json(tmp_path / "text.json", {"language": "en", "form": "NFC"})
+    write_json(tmp_path / "text.json", {"language": "en", "form": "NFC", "icu": "9.1"})
     found = ElmoVectorizer(tmp_path).fit_transform(["The river flows. It's wet."])
+    assert caplog.text.count("tokenised by ICU 9.1") == 1
     expected = ElmoVectorizer(tmp_path).fit_transform([["The", "river", "flows", ".", "It's", "wet", "."]])
     np.testing.assert_allclose(found, expected, atol=1e-6)
 

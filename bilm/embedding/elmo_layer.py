@@ -51,9 +51,8 @@ class Elmo(backend.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
-        OptionsError: the options or an argument are invalid.
-        ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
-        WeightsError: the weights cannot be read or do not fit the options.
+        BilmError: a file cannot be read, the files do not fit each other, an argument is invalid, TensorFlow
+            is in its version 1 mode, or the process was forked.
 
     Example:
         >>> from bilm.data.batcher import batch_to_ids

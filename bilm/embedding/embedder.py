@@ -78,7 +78,7 @@ class ElmoEmbedder(ChunkEmbedder):
         options_file: ``options.json`` of the weights.
         weight_file: HDF5 weights, or the state dict (``.th``) or archive (``model.tar.gz``) of an AllenNLP
             model with an ELMo in it.
-        vocab_file: vocabulary of a word-level model; a character-level model needs no vocabulary.
+        vocab_file: vocabulary, for a word-level model or `with_softmax`; otherwise refused.
         model: path of a model, instead of the two files, see `from_model`; or the arguments that name it, or
             the opened model.
         stateful: carry the LSTM state from batch to batch, as AllenNLP did; a batch is then `batch_size`
@@ -96,6 +96,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
     Attributes:
         steps: steps from raw text to sentences of the model, or that they are unknown.
+        files: files of the model.
 
     An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
     ``multiprocessing.get_context("spawn")`` starts.
@@ -148,7 +149,7 @@ class ElmoEmbedder(ChunkEmbedder):
                 encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
             models.append(PackedModel(encoder, vocabulary if reads_words else None, device, checked, rows))
         super().__init__(models, checked.batch_size)
-        self.steps = source.steps
+        self.steps, self.files = source.steps, source.files
 
     @classmethod
     def from_model(
@@ -182,7 +183,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the arguments, for pickle and copy."""
-        return super().__getstate__() | {"steps": self.steps}
+        return super().__getstate__() | {"steps": self.steps, "files": self.files}
 
     @functools.cached_property
     def pipeline(self) -> TextPipeline:
@@ -211,7 +212,7 @@ class ElmoEmbedder(ChunkEmbedder):
             return cls.from_model(file, **settings)
 
     def to_bytes(self) -> bytes:
-        """Return the model as a ZIP archive of weights, options and, if it reads words, vocabulary.
+        """Return the model, without its softmax, as a ZIP archive.
 
         Written to a file, it is a model that `from_model` and ``--model`` take.
         """
@@ -287,9 +288,13 @@ class ElmoEmbedder(ChunkEmbedder):
             pooling: ``"mean"`` or ``"max"`` over the words of a sentence, which leaves out their dimension;
                 a sentence without words gets zeros.
 
+        Yields:
+            float32 (layers, words, dim) for ``"all"``, else (words, dim).
+
         Raises:
-            OptionsError: `batch_size` is out of range, or there are no such layers or pooling.
-            DataError: a sentence is not a list of words; raised when the sentence is reached.
+            OptionsError: `batch_size` is out of range, or there is no such pooling.
+            OptionsError, DataError: when a sentence is reached: there are no such layers, or the sentence is
+                not a list of words.
         """
         form = packing.VectorForm(layers, pooling=pooling)
         embedder = self.with_rows(batch_size)
@@ -386,7 +391,8 @@ class ElmoEmbedder(ChunkEmbedder):
 
         `input_file` may be an open file. `output_file` and `layers` can also be given by AllenNLP's names,
         ``output_file_path`` and ``output_format``. `layers` and `pooling` are those of `embed_sentences`.
-        With `raw`, the file is raw text of any kind that `bilm.prepare` reads; lines are then its sentences.
+        With `raw`, a path is raw text of any kind that `bilm.prepare` reads, except CoNLL-U, and an open file
+        is plain text; lines are then its sentences.
 
         Raises:
             DataError: a file cannot be read or written, or the output exists or is the input.
@@ -394,7 +400,7 @@ class ElmoEmbedder(ChunkEmbedder):
         """
         require_flags(forget_sentences=forget_sentences, use_sentence_keys=use_sentence_keys)
         require_flags(raw=raw, overwrite=overwrite, resume=resume)
-        check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file)])
+        check_embeddings(Path(output_file), overwrite, resume, [lines.place_of(input_file), *self.files])
         keys = (use_sentence_keys, forget_sentences)
         form = FileFormat(layers, dtype, pooling, *keys, compression=compression)
         sentences = (

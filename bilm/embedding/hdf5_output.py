@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from bilm.data.packing import VectorForm
-from bilm.errors import DataError, OptionsError
+from bilm.errors import ArgumentError, DataError, OptionsError
 from bilm.io import PathLike, atomic, background, json_objects, messages, outputs
 from bilm.weights.hdf5_file import opened_hdf5
 
@@ -111,8 +111,11 @@ def check_embeddings(
         inputs: see `bilm.io.outputs.refuse_inputs`.
 
     Raises:
+        ArgumentError: `overwrite` and `resume` are both set.
         DataError: the file cannot be written; the message says why.
     """
+    if overwrite and resume:
+        raise ArgumentError("`overwrite` and `resume` exclude each other")
     outputs.check_output(outfile, True, inputs)
     if overwrite or resume:
         return

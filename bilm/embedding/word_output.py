@@ -26,7 +26,7 @@ class WordOccurrence(NamedTuple):
     Attributes:
         line: line number of the sentence, from 0.
         position: position of the word in its sentence, from 0.
-        word: the word, as it was given.
+        word: the word, as given in `words`; without `words`, in the model's normal form.
         vector: (dim,), or for all layers (layers, dim).
     """
 

@@ -125,8 +125,7 @@ class BidirectionalLanguageModel(InferenceModel):
             AllenNLP do. Rows missing from a smaller batch keep their state.
 
     Raises:
-        OptionsError: the options are invalid; or an argument contradicts them.
-        WeightsError: a file cannot be read or does not fit the options.
+        BilmError: a file cannot be read, the files do not fit each other, or an argument is invalid.
 
     Example:
         >>> from bilm.data.batcher import Batcher

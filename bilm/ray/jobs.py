@@ -151,7 +151,7 @@ class Embed(_Worker):
 
     A call takes a batch as a dictionary of arrays or as an Arrow table, and returns it as a table with two
     more columns: `tokens`, and `vectors` as nested lists, (layers, words, dim) for all layers, else
-    (words, dim); a blank sentence has no words. The vectors equal those of `bilm.ElmoEmbedder`.
+    (words, dim), without words if pooled; a blank sentence has no words.
 
     Args:
         model: path of the model, valid on every machine; or `ModelArguments`.
@@ -159,7 +159,7 @@ class Embed(_Worker):
         column: name of the column with the sentences, words separated by whitespace; `text` is the column of
             ``ray.data.read_text``.
         layers: see `ElmoEmbedder.embed_sentences`.
-        dtype: ``float16`` or ``float32``.
+        dtype: ``float16``, the default, or ``float32``.
         pooling: see `ElmoEmbedder.embed_sentences`.
         n_threads: threads of TensorFlow in this process; by default TensorFlow chooses.
         xla: false to disable XLA in this process, see `bilm.use_xla`.
@@ -293,8 +293,12 @@ def _results(
     """
     files = text_files(texts)
     # The workers have another current directory.
-    paths = ((name, path) for name, path in vars(model).items() if path and name != "checkpoint")
-    absolute: dict[str, Any] = {name: Path(os.path.abspath(path)) for name, path in paths}
+    paths = ((name, path) for name, path in vars(model).items() if path)
+    absolute: dict[str, Any] = {
+        name: Path(os.path.abspath(path))
+        for name, path in paths
+        if name != "checkpoint" or os.path.dirname(str(path))
+    }
     vocabulary = None if vocab_file is None else os.path.abspath(vocab_file)
     with (cluster or Cluster()).connected() as workers, _in_order():
         # As commands choose: TensorFlow, no more memory of a GPU than needed, and float32 that is float32.

@@ -43,9 +43,9 @@ class ModelArguments:
     def inputs(self) -> list[PathLike | None]:
         """Files and run directories that are read, for `bilm.io.outputs.refuse_inputs`."""
         files = [self.model, self.save_dir, self.options_file, self.weight_file]
-        if self.model is not None:
+        if path := self.model or self.weight_file or self.options_file:
             with suppress(BilmError):  # a run; or an invalid path, reported when it is opened
-                files += find_distribution(Path(self.model)).files
+                files += find_distribution(Path(path)).files
         return files
 
     def open(self) -> StoredModel:

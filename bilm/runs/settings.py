@@ -322,7 +322,10 @@ class Request:
         # From here on the current directory may change.
         self.save_dir = Path(save_dir)
         self.path = self.save_dir.absolute()
-        absolute = {name: _absolute(typed[name]) for name in (*TEXTS, *_PATHS) if name in typed}
+        paths = [name for name in (*TEXTS, *_PATHS) if name in typed]
+        if os.path.dirname(str(typed.get("checkpoint", ""))):
+            paths.append("checkpoint")
+        absolute = {name: _absolute(typed[name]) for name in paths}
         self.arguments = with_corpus(typed | absolute, self.kind)
         self.steps: Path | None = self.arguments.pop("steps", None)
         heldout = {"heldout_prefix": self.arguments.get("heldout_prefix")}

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 from bilm.backend.on_tensorflow import use_tf32
 from bilm.data.corpus import describe_corpus, read_text
 from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, checked, require_positive
 from bilm.io import PathLike, as_patterns, shards
-from bilm.options.parameters import Compat
+from bilm.options.parameters import Compat, Precision
 from bilm.run_directory.model_source import ModelArguments
 from bilm.runs.reporter import ProgressReporter, Reporter, TestResult
 from bilm.text.extract import recognise_all
@@ -44,7 +45,7 @@ def test(
         compat: ``"bilm-tf"`` to compute bilm-tf's number: the state is carried from sentence to sentence in
             each of `batch_size` rows, blank lines are empty sentences, and reading stops when a row has no
             further sentence.
-        precision: data type of the encoder's matrix products, see `bilm.options.Precision`.
+        precision: data type of matrix products, see `bilm.options.Precision`.
         reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends
             messages and validations to the logger ``bilm``.
 
@@ -68,13 +69,14 @@ def test(
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
-    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
-    scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
-        use_tf32(False, resources)
+        files = resources.enter_context(shards.input_files(patterns))
+        stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
+        scorer = Scorer.from_stored(stored, vocab_file, precision)
+        use_tf32(precision == Precision.TF32, resources)
+        texts: Iterable[Path] = files
         n_files = None
         if raw:
-            files = resources.enter_context(shards.input_files(patterns))
             steps = stored.steps.require()
             sources, skipped = recognise_all(files, patterns, steps.encoding, steps.field)
             for name, reason in skipped.items():
@@ -83,10 +85,8 @@ def test(
             sentences = (f"{sentence}\n".encode() for sentence in read)
             n_files = len(sources)
             name = f"sentences of {shards.name_files([source.name for source in sources])}"
-            patterns = (
-                str(resources.enter_context(shards.spooled(sentences, name, "sentences of the raw text"))),
-            )
-        text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
+            texts = [resources.enter_context(shards.spooled(sentences, name, "sentences of the raw text"))]
+        text = read_text([*map(str, texts)], "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts, n_files=n_files))
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")

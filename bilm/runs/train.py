@@ -64,7 +64,8 @@ def train(
             paths in the result are absolute.
         reporter: receives the progress; None to show it on standard error. ``bilm.Reporter()`` sends
             messages and validations to the logger ``bilm``.
-        should_stop: called after each step; if it returns true, the run is saved and the call ends.
+        should_stop: called again and again, at least after each step; if it returns true, the run is saved
+            and the call ends.
         **settings: changes of hyper-parameters: ``n_epochs``, ``batch_size``, ``accumulate``,
             ``n_train_tokens``, ``optimizer``, ``learning_rate``, ``warmup_steps``,
             ``learning_rate_decay``, ``dropout``, ``weight_decay``,

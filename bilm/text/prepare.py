@@ -19,7 +19,7 @@ from bilm.text.doubts import doubts_about_lines, first_lines
 from bilm.text.extract import ROWS, TOKENISED, Kind, Source, raise_problems, recognise_all
 from bilm.text.pipeline import DIVIDED, TextPipeline
 from bilm.text.settings import Settings, Split
-from bilm.vocabulary.vocabulary_file import choose_words, describe_marks, vocabulary_text
+from bilm.vocabulary.vocabulary_file import choose_words, describe_forms, describe_marks, vocabulary_text
 
 HELDOUT, VOCABULARY, _REPORT = "heldout.txt", "vocab.txt", "report.json"
 """Names of the files of a corpus, besides `TEXT_FILE` and `TRAIN_DIRECTORY`."""
@@ -358,6 +358,8 @@ class _Corpus:
         report.coverage = counts.coverage * (counts.n_tokens / report.train.n_tokens)  # some are forgotten
         if n_marks := int(counts.counts[:2].sum()) - 2 * report.train.n_sentences:
             report.warnings.append(describe_marks(n_marks))
+        if settings.form is None and (forms := describe_forms(counts.words)):
+            report.warnings.append(forms)
         if report.train.longest > _LONG_SENTENCE and settings.split is Split.SENTENCES:
             report.warnings.append(
                 f"a sentence has {report.train.longest:,} tokens, as in a text without full stops; "

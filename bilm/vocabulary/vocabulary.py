@@ -214,8 +214,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     """A vocabulary that also converts words to rows of character ids.
 
     The row of a word is 258, up to ``max_word_length - 2`` bytes of its UTF-8 form, 259, then 260 as padding;
-    ``<S>`` and ``</S>`` have a single character, 256 and 257. Words outside the vocabulary have rows too. The
-    table of rows takes at most twice the size of the file.
+    ``<S>`` and ``</S>`` have a single character, 256 and 257. Words outside the vocabulary have rows too.
 
     Args:
         filename: as for `Vocabulary`.

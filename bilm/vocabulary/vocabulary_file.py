@@ -263,7 +263,7 @@ def describe_forms(words: Iterable[str]) -> str | None:
     if not (n_twice := len(words) - len({*map(UnicodeForm.NFC.of_text, words)})):
         return None
     problem = f"words of the vocabulary that look the same, in different Unicode normal forms: {n_twice:,}"
-    return f"{problem}; `bilm vocab build --form NFC` writes them in one"
+    return f"{problem}; --form NFC of `bilm prepare` or `bilm vocab build` writes them in one"
 
 
 def describe_disorder(counts: np.ndarray) -> str | None:

@@ -17,7 +17,7 @@ class DumpResult:
     Attributes:
         weight_file: HDF5 file with the weights.
         options_file: options of the weights.
-        checkpoint: prefix of the checkpoint that was read, or the weight file.
+        checkpoint: prefix of the checkpoint that was read, the weight file, or the name of the `Elmo` layer.
         n_arrays: number of arrays written.
         n_values: number of values in these arrays.
         vocabulary_file: vocabulary, if a directory was written.

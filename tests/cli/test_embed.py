@@ -319,7 +319,7 @@ def test_what_is_read_is_not_written_over(name, text, tmp_path):
     before = snapshot(tmp_path)
     model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
     model = (*model, "--vocab-file", tmp_path / "vocab.txt")
-    for source in (model, ("--model", tmp_path)):
+    for source in (model, ("--model", tmp_path), ("--weight-file", tmp_path / "weights.hdf5")):
         command = ("embed", text, tmp_path / name, *source, "--format", "hdf5", "--overwrite")
         assert refuse(*command) == f"{tmp_path / name}: it is an input and would be lost; give another name"
     assert snapshot(tmp_path) == before
@@ -332,9 +332,12 @@ def test_a_run_is_not_written_over(text, run_copy):
     assert "not a directory of embeddings" in refuse("embed", text, text.parent, *MODEL, *PARQUET)
 
 
-def test_what_is_read_is_not_written_over_in_python(text):
+def test_what_is_read_is_not_written_over_in_python(text, tmp_path):
+    copied = shutil.copy(MODEL[3], tmp_path)
+    embedder = ElmoEmbedder(MODEL[1], copied)
     for call in (
-        lambda: ElmoEmbedder(*MODEL[1::2]).embed_file(text, text, overwrite=True),
+        lambda: embedder.embed_file(text, text, overwrite=True),
+        lambda: embedder.embed_file(text, copied, overwrite=True),
         lambda: dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], text),
         lambda: dump_token_embeddings(text, *MODEL[1::2], text),
     ):

@@ -136,6 +136,8 @@ def test_embed_words_computes_sentences_with_words(embedder, monkeypatch):
     [
         ("out.hdf5", ("--words", "words"), "--words does not go with --format hdf5, the form of /"),
         ("out.csv", (), "out.csv: unknown ending; give .hdf5"),
+        ("out.vec.gz", (), "out.vec.gz: unknown ending; give .hdf5"),
+        ("OUT.VEC", ("--all",), "--format word2vec does not go with --all"),
         ("out.npz", (), "out.npz: npz has the vectors of chosen words; give --words"),
         ("out.npz", ("--words", "words", "--stateful"), "--words does not go with --stateful"),
         ("out.vec", ("--all",), "--format word2vec does not go with --all: a word has one vector"),

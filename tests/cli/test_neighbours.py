@@ -8,7 +8,8 @@ import pytest
 
 from bilm.analysis.neighbours import plane_of_directions
 from bilm.embedding.embedder import ElmoEmbedder
-from tests.helpers import FILES, MODEL, figure_of, markup_of, printed, refuse
+from tests.helpers import FILES, MODEL, VOCAB, figure_of, markup_of, printed, refuse, run
+from tests.models.test_bidirectional_lm import write_model
 
 pytestmark = pytest.mark.usefixtures("opened_once")
 
@@ -45,6 +46,12 @@ def test_same_word_has_any_case_and_normal_form(corpus):
     corpus.write_text("The cafe\u0301\nThe Caf\u00e9 is a cafe\n")
     found = printed("neighbours", "caf\u00e9", "a caf\u00e9", corpus, "--same-word", *MODEL)
     assert sorted(line.split("\t")[1] for line in found.splitlines()) == ["0", "1"]
+
+
+def test_words_are_counted_by_the_vocabulary_given(corpus, tmp_path):
+    weights = write_model(tmp_path, n_words=73, char_cnn=None)[1]
+    asked = ("--weight-file", weights, "--vocab-file", VOCAB)
+    assert "not in the vocabulary" in run("neighbours", "the", "the", corpus, *asked)
 
 
 def test_wrong_values_are_refused(corpus, tmp_path):

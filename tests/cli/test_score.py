@@ -282,6 +282,8 @@ def test_command_fills_gaps(tmp_path, predictor):
     assert lines == [problems[0], "the the the", "", problems[1], "no\u200f q?z", told]
     output = run(*flags, "--words", words, "--format", "jsonl").splitlines()
     assert f"{words}: not in the text: unseenword" in output
+    words.write_text("unseenword\n")
+    assert f"{words}: none of the words is in the text" in refuse(*flags, "--words", words)
     found = [json.loads(line) for line in output if line.startswith("{")]
     (expected,) = predictor.predict([["the", "___", "t?e"]], words=["the"])
     assert [(place["line"], place["position"], place["word"]) for place in found] == [(0, 0, "the")]

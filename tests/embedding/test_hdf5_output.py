@@ -13,7 +13,7 @@ import pytest
 
 from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
-from bilm.errors import DataError
+from bilm.errors import ArgumentError, DataError
 from bilm.io import atomic
 from tests.helpers import assert_same_arrays, hdf5_arrays, snapshot
 
@@ -256,6 +256,8 @@ def test_an_output_that_exists(out, tmp_path):
     with pytest.raises(DataError, match="exists; overwrite=True replaces it, resume=True continues it"):
         embed(out)
     assert out.read_text() == "mine"
+    with pytest.raises(ArgumentError, match="`overwrite` and `resume` exclude each other"):
+        embed(out, overwrite=True, resume=True)
     out.unlink()
     h5py.File(out, "w").close()
     with pytest.raises(DataError, match="was not written by bilm embed"):

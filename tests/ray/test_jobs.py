@@ -164,6 +164,8 @@ def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
         model, vocabulary = given["fn_constructor_args"]
     assert model == ModelArguments(save_dir=tmp_path / "run", checkpoint="best")
     assert vocabulary == str(tmp_path / "vocab.txt") and given["fn_constructor_kwargs"]["n_threads"] == 2
+    with jobs._results(["texts"], Score, ModelArguments(save_dir="run", checkpoint="run/m-1"), None, place):
+        assert given["fn_constructor_args"][0].checkpoint == tmp_path / "run" / "m-1"
     variables = given["runtime_env"]["env_vars"]
     assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_TF32_OVERRIDE"]) == ("-1", "0")
     place.connected.return_value = contextlib.nullcontext(Workers(2, 1, 0.5, 0.99))

@@ -23,6 +23,7 @@ import bilm
 from bilm import training
 from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, LMDataset, UnicodeCharsVocabulary
+from bilm.embedding.scoring import Scorer
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError
 from bilm.options import Options
 from bilm.run_directory.records import read_calls
@@ -261,6 +262,15 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     told = helpers.reporting(say=lambda line: allowed.append(states()[-1]))
     bilm.test(HELDOUT, tmp_path / "run", reporter=told)
     assert allowed and not any(allowed) and states()[-1]
+    allowed.clear()
+    bilm.test(HELDOUT, tmp_path / "run", reporter=told, precision="tf32")
+    assert allowed and all(allowed)
+
+
+def test_missing_text_is_told_before_the_model_is_read(monkeypatch):
+    monkeypatch.setattr(Scorer, "from_stored", helpers.raising(AssertionError("it was read")))
+    with pytest.raises(DataError, match="no file matches none.txt"):
+        bilm.test("none.txt", CHAR / "final")
 
 
 @pytest.mark.usefixtures("default_handlers")

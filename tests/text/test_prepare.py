@@ -114,6 +114,12 @@ SAMPLES = {
         flags="--form none",
         page=["normal form none"],
     ),
+    "Words in two forms": Sample(
+        "é e\u0301\n" * 2,
+        ["é e\u0301"] * 2,
+        flags="--form none --tokens",
+        page=["normal forms: 1; --form NFC"],
+    ),
     "Thai": Sample("ประเทศไทย\nเป็นประเทศ", ["ประเทศไทย เป็น ประเทศ"], flags="--language th"),
     "Khmer with its own words": Sample(
         "ខ្ញុំ\u200bទៅ\u200b\u200bសាលា", ["ខ្ញុំ ទៅ សាលា"], flags="--tokens", page=["zero-width spaces 3"]

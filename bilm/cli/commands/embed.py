@@ -270,8 +270,8 @@ class EmbeddingProgress(ProgressLine):
 
 def _form_of(out: str, is_on_ray: bool, has_words: bool) -> str:
     """Return the form of an output without ``--format``, by its ending."""
-    ending = Path(out).suffix
-    if ending in (".csv", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
+    ending = Path(out).suffix.lower()
+    if ending in (".csv", ".gz", ".json", ".jsonl", ".npy", ".pt", ".tsv", ".txt"):
         raise click.UsageError(f"{out}: unknown ending; give .hdf5, .npz, .parquet or .vec, or --format")
     by_default = "npz" if has_words else "hdf5"
     return _OF_ENDING.get(ending, "parquet" if is_on_ray else by_default)

@@ -185,7 +185,7 @@ def _cell(value: object) -> str:
 
 
 @click.command(short_help="Print the most probable words for each position in sentences.")
-@click.argument("sentences", type=flags.PathName(allow_dash=True))
+@click.argument("sentences", type=flags.TEXT)
 @flags.predicting_text
 @click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
 @flags.choice(
@@ -282,6 +282,8 @@ def predict(
             line = " ".join(filled(sentence, places))
             click.echo(printable(line) if sys.stdout.isatty() else line)
     flags.say_end(text)
+    if words is not None and not n_predicted:
+        raise DataError(f"{words}: none of the words is in the text")
     if absent:
         echo(f"{words}: not in the text: {printable(', '.join(absent.values()))}", err=True)
     if attached:

@@ -93,12 +93,12 @@ def neighbours(
     from bilm.embedding.model_text import ModelText
 
     stored = model.open()
-    text = ModelText(stored, raw)
+    embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file)
+    text = ModelText(stored, raw, embedder.vocabulary)
     word, sentences = text.word(word), text.sentences(sentence)
     words = next((words for words in sentences if word in words), [*itertools.chain(*sentences)])
     if word not in words:
         raise DataError(f"{word!r:.80} is not a word of the sentence {' '.join(words)!r:.80}")
-    embedder = ElmoEmbedder(model=stored, vocab_file=vocab_file)
     top = embedder.n_layers - 1
     chosen = top if layer is None else layer
     if chosen > top:
