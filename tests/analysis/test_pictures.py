@@ -214,5 +214,10 @@ def test_image_shows_the_chosen_view():
     views = [View(name, name, [Series([1, 2], [y, 9.0], "p", LINE)]) for name, y in (("a", 3.0), ("b", 4.0))]
     (axes,) = matplotlib_figure(Picture("", "", views, chosen=1)).axes
     assert axes.get_xlabel() == "b" and [*axes.lines[0].get_ydata()] == [4.0, 9.0]
+    dots = Series([0.2, 0.4], [0.3, 0.5], "p", LINE, values=[1.0, 2.0], labels=["a", "b"])
+    axes, bar = matplotlib_figure(Picture("", "", [View("", "", [dots])], has_numbers=False, bar="near")).axes
+    assert axes.collections[0].get_offsets().tolist() == [[0.2, 0.3], [0.4, 0.5]]
+    assert bar.get_ylabel() == "near"
+    assert [(text.get_text(), text.xy) for text in axes.texts] == [("a", (0.2, 0.3)), ("b", (0.4, 0.5))]
     pages = [plotly_figure(Picture("", "", views[:n]))["layout"] for n in (1, 2)]
     assert [len(page["updatemenus"]) for page in pages] == [0, 1]

@@ -26,7 +26,8 @@ MANY = [[f"w{k:04}"] + ["x"] * (k % 5) for k in range(1100)]  # more than are en
 
 def small_elmo(n_mixes=1, **changes):
     """One with weights that are the same everywhere."""
-    elmo = bilm.Elmo(small_options(), None, n_mixes, trainable=True, **changes)
+    clips = {"cell_clip": 0.3, "proj_clip": 0.1}  # which the values reach
+    elmo = bilm.Elmo(small_options(lstm=clips), None, n_mixes, trainable=True, **changes)
     elmo.build()
     random = np.random.default_rng(7)
     for weight in elmo.weights:
@@ -81,6 +82,8 @@ def everything(directory):
     result["mean"] = embedder.embed_chunk(SENTENCES, VectorForm("average", "float16"))[2]
     result["characters"] = embedder.embed_chunk(SENTENCES, VectorForm("characters", pooling="max"))[2]
     result["copied"] = pickle.loads(pickle.dumps(embedder)).embed_sentence(SENTENCES[2])
+    rounded = bilm.ElmoEmbedder(*FILES, precision="bfloat16").embed_sentence(SENTENCES[2])
+    assert 1e-4 < np.abs(rounded - result["char embedder 2"]).max() < 2e-2
     result["many"] = np.array([*embedder.embed_sentences(MANY, layers="top", pooling="mean")])
     result["long"] = embedder.embed_batch([["word", "by", "word"] * 900])[0][:, ::100]
     output = bilm.BidirectionalLanguageModel(*FILES)(bilm.Batcher(None, 50).batch_sentences(SENTENCES))

@@ -337,6 +337,7 @@ def test_what_is_read_is_not_written_over_in_python(text, tmp_path):
     embedder = ElmoEmbedder(MODEL[1], copied)
     for call in (
         lambda: embedder.embed_file(text, text, overwrite=True),
+        lambda: embedder.embed_file(text.open(), text, overwrite=True),
         lambda: embedder.embed_file(text, copied, overwrite=True),
         lambda: dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], text),
         lambda: dump_token_embeddings(text, *MODEL[1::2], text),

@@ -8,6 +8,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.models.encoder import Encoder
+from bilm.models.saved_model import ServedElmo
+from bilm.options import LSTMOptions, Options
+from bilm.vocabulary.vocabulary import Vocabulary
 from tests.helpers import MODEL, VOCAB, python, raising, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import golden, sentences_of, write_model
 
@@ -34,6 +38,14 @@ def exported(small, tmp_path_factory):
 @pytest.fixture(scope="module")
 def loaded(exported):
     return tf.saved_model.load(str(exported))
+
+
+def test_unknown_word_without_unk_is_refused():
+    encoder = Encoder(Options(LSTMOptions(4, 4), n_tokens_vocab=3))
+    encoder.build()
+    served = ServedElmo(encoder, Vocabulary.from_words(["<S>", "</S>", "a"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="which has no <UNK>"):
+        served.default(tf.constant(["a b"]))
 
 
 def check(outputs, expected, n_layers, dim):

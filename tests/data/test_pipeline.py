@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bilm.data import BidirectionalLMDataset, LMDataset, stream
 from bilm.data.pipeline import Rows, compact
 from bilm.data.stream import Block, Order, Place, Position, encode_sentences, sentence_stream
-from bilm.errors import VocabularyError
+from bilm.errors import DataError, VocabularyError
 from bilm.io import lines as text
 from bilm.io.json_objects import JsonObject
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary
@@ -148,6 +148,7 @@ def test_words_are_in_the_narrowest_bucket(words, filter_width):
     (window,) = Rows([block], vocab, [None]).windows(len(words) + 1, bidirectional=False)
     cnn = character_cnn(vocab, filter_width)
     batch, widths = compact(window, vocab, cnn), cnn.bucket_widths
+    assert {*batch.type_words.tolist()} == {-1, vocab.bos}  # an unknown word has no row
     assert tuple(part.shape[1] for part in batch.type_characters) == widths
     rows = [tuple(row.tolist()) for part in batch.type_characters for row in part]
     assert len(set(rows)) == len(rows)
@@ -284,6 +285,10 @@ def test_reference_dataset_in_test_mode(tmp_path, monkeypatch):
     assert list(dataset.iter_batches(1, 1)) == []
     dataset = LMDataset(tmp_path, WORDS, reverse=True, test=True)
     assert [ids.tolist() for ids, _ in dataset.get_sentence()] == [[1, 5, 0], [1, 0], [1, 4, 3, 0]]
+    (batch,) = LMDataset(tmp_path, WORDS, reverse=True, test=True).iter_batches(2, 2)
+    assert batch["next_token_id"].tolist() == [[5, 0], [0, 4]]
+    with pytest.raises(DataError, match="no sentences in"):
+        next(LMDataset(write(tmp_path / "empty", ""), WORDS).get_sentence())
     batches = BidirectionalLMDataset(tmp_path, WORDS, test=True).iter_batches(2, 2)
     (batch,) = batches
     assert batch["token_ids"].tolist() == [[0, 5], [0, 0]]
@@ -294,13 +299,14 @@ def test_reference_dataset_shuffles_both_directions_alike(tmp_path):
     for k in range(3):
         write(tmp_path / str(k), "".join(f"{word}\n" for word in "abcabc"[k:]))
 
-    def words():
+    def words(shuffle=True):
         random.seed(3)
-        batches = BidirectionalLMDataset(tmp_path, WORDS, shuffle_on_load=True).iter_batches(1, 2)
+        batches = BidirectionalLMDataset(tmp_path, WORDS, shuffle_on_load=shuffle).iter_batches(1, 2)
         batches = list(itertools.islice(batches, 30))
         forward = [batch["token_ids"][0, 1] for batch in batches]
         assert forward == [batch["token_ids_reverse"][0, 1] for batch in batches]
         return forward
 
     assert Counter(words()[:15]) == Counter(words()[15:]) == {3: 4, 4: 5, 5: 6}
-    assert words() == words()
+    assert words() == words() != words(False)
+    assert words(False)[:15] != words(False)[15:]  # shards are shuffled anyway

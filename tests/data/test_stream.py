@@ -87,6 +87,12 @@ def test_shuffle_is_a_seeded_permutation(tmp_path, shuffle_buffer):
     assert (len(shard_of_first_ten) == 1) == (shuffle_buffer in (1, 10)), "larger blocks go over shards"
 
 
+def test_each_block_of_each_epoch_has_its_own_order(tmp_path):
+    read = stream([write(tmp_path / "text", "\n".join(LINES))], 80, shuffle_buffer=10)
+    blocks = [read[k : k + 10] for k in range(0, 80, 10)]
+    assert len({tuple(LINES.index(line) % 10 for line in block) for block in blocks}) == 8
+
+
 def test_passages_are_shuffled_whole(tmp_path):
     path = write(tmp_path / "text", "\n".join(LINES))
     passages = stream([path], None, endless=False, passage_tokens=9)  # three lines of three tokens

@@ -23,7 +23,7 @@ from bilm.errors import BilmError, DataError, OptionsError, ProcessError, Vocabu
 from bilm.run_directory.directory import RunDirectory
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary
 from tests.corpora import write
-from tests.helpers import GOLDEN, VOCAB, write_json
+from tests.helpers import GOLDEN, VOCAB, raising, write_json
 from tests.models.test_bidirectional_lm import write_model
 
 RUN = GOLDEN / "word-shared" / "final"
@@ -70,6 +70,12 @@ def test_embedder_takes_iterables(embedder, expected):
     for call in (embedder.embed_batch, embedder.batch_to_embeddings, embedder.embed_sentences):
         with pytest.raises(DataError, match="sentence 1, word 1 is of type int, not a string: 3"):
             list(call([["a"], ["b", 3]]))
+
+
+def test_words_are_encoded_once(embedder, expected, monkeypatch):
+    embedder.embed_batch(SENTENCES)
+    monkeypatch.setattr(type(embedder.model._words), "_encode", raising(AssertionError("encoded again")))
+    assert_equal(embedder.embed_batch(SENTENCES), expected)
 
 
 def test_full_cache_of_words_is_emptied(embedder, files, expected):

@@ -123,6 +123,12 @@ def peak_of(read):
     return peak
 
 
+def test_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(DataError, match="needs a package: pip install zstandard"):
+        list(read_lines(write(tmp_path / "a", b"\x28\xb5\x2f\xfd")))
+
+
 def test_zstandard_expands_in_pieces(tmp_path):
     """Frames of 8 kB for 256 MB, which come a little at a time."""
     path = write(tmp_path / "text", zstd(b"\n" * (1 << 28)))

@@ -129,12 +129,14 @@ def saved(tmp_path):
     return directory
 
 
-def test_overwrite_replaces(saved, tmp_path):
+def test_overwrite_replaces(saved, tmp_path, monkeypatch):
     (tmp_path / "old").touch()
     for check, path in ((check_output, tmp_path / "old"), (check_saved_model, saved)):
         check(tmp_path / "new", False)
         assert refused(check, path, False) == "exists; overwrite=True replaces it"
         check(path, True)
+    monkeypatch.setattr(os, "access", lambda path, _: path != saved)
+    assert refused(check_saved_model, saved, True).startswith(f"cannot be written: {saved} is no")
 
 
 def test_replaced_outputs_keep_their_mode(tmp_path):

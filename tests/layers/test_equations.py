@@ -93,6 +93,7 @@ def test_length_buckets_equal_whole_rows(activation, max_characters):
     widths, max_width = layer.options.bucket_widths, layer.options.max_width
     lengths = (rows != 260).sum(1)
     bucket = np.searchsorted(widths, np.minimum(max_characters, lengths + max_width))
+    np.testing.assert_array_equal(layer.buckets_of(tf.constant(rows)), bucket)
     order = np.argsort(bucket, kind="stable")
     cut = tuple(tf.constant(rows[bucket == k][:, :width]) for k, width in enumerate(widths))
     sources = [weight.value for weight in layer.weights]

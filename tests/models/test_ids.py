@@ -96,6 +96,9 @@ def test_graph_checks_values(name):
     run = tf.function(kind.checked, input_signature=[tf.TensorSpec([None] * ids.ndim, tf.float32)])
     np.testing.assert_array_equal(run(ids), ids)
     assert run(ids[:0]).shape[0] == 0
-    for values in (changed(name, (0, 0), -1), ids + kind.largest, changed(name, (0, -1), 0.5)):
+    wrong = [changed(name, (0, 0), -1), ids + kind.largest, changed(name, (0, -1), 0.5)]
+    if kind.width:  # as ids that were cast to uint8
+        wrong.append(changed(name, (0, 0, 0), 7))
+    for values in wrong:
         with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be whole numbers .*to"):
             run(values.astype("float32"))

@@ -17,7 +17,7 @@ from tests.corpora import expand
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "owl", "saw", "a", "barrel", "."]
 CHARACTERS = Options(
-    lstm=LSTMOptions(8, 4, n_layers=2, cell_clip=3.0, proj_clip=3.0, use_skip_connections=True),
+    lstm=LSTMOptions(8, 4, n_layers=2, cell_clip=3.0, proj_clip=2.0, use_skip_connections=True),
     char_cnn=CharCNNOptions(((1, 4), (2, 4), (3, 4)), embedding_dim=3, n_highway=1),
     bidirectional=True,
     n_tokens_vocab=len(WORDS),
@@ -61,6 +61,14 @@ def test_later_layers_keep_the_training_flag():
     assert np.any(Dropped()({"token_ids": np.array([[0, 5, 7]])}, training=True) == 0)
 
 
+def test_initial_values_are_those_of_bilm_tf():
+    model = LanguageModel(Options(LSTMOptions(256, 64), n_tokens_vocab=500, softmax_init_scale=1.0))
+    assert np.std(model.softmax.kernel) == pytest.approx(1 / 8, rel=0.05)
+    for name, weight in model.named_weights().items():
+        if len(weight.shape) > 1 and not name.startswith("softmax"):
+            assert np.abs(weight).max() == pytest.approx((6 / sum(weight.shape)) ** 0.5, rel=0.01), name
+
+
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 def test_language_model_is_keras_model(options, tmp_path):
     model = LanguageModel(options)
@@ -69,6 +77,7 @@ def test_language_model_is_keras_model(options, tmp_path):
         name.own: name.shape for name in weight_names(options)
     }
     assert [*map(id, model.named_weights().values())] == [*map(id, model.weights)]
+    assert {each.clips for each in model.encoder.lstms} == {(options.lstm.cell_clip, options.lstm.proj_clip)}
     assert LanguageModel.from_config(model.get_config()).options.to_json() == options.to_json()
     model.save(tmp_path / "model.keras")
     reloaded = keras.models.load_model(tmp_path / "model.keras")

@@ -241,8 +241,9 @@ def test_sampling_needs_a_larger_vocabulary():
         (b'{"lstm": {', "not JSON: "),
         (b"\xff\xfe{\x00}\x00", "not UTF-8"),
         (b"[" * 100_000, "not JSON: objects or lists nested too deep"),
+        (b'{"a": 1, "a": 2}', "not JSON: the key 'a' is repeated in an object"),
     ],
-    ids=["cut off", "utf-16", "deep"],
+    ids=["cut off", "utf-16", "deep", "repeated key"],
 )
 def test_unreadable_files_are_named(tmp_path, content, message):
     (tmp_path / "options.json").write_bytes(content)

@@ -71,6 +71,17 @@ def test_silent_cluster_is_told(tmp_path):
         assert "\n" not in message and f"the Ray cluster {address} cannot be reached" in message
 
 
+def test_connection_ends_with_its_job(monkeypatch):
+    for name, value in {"is_initialized": False, "cluster_resources": {"CPU": 2}}.items():
+        monkeypatch.setattr(ray, name, lambda value=value: value)
+    ended = []
+    monkeypatch.setattr(Cluster, "_connect", lambda _: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(1))
+    with pytest.raises(DataError), Cluster().connected():
+        raise DataError("x")
+    assert ended == [1]
+
+
 def test_worker_errors_are_unwrapped():
     advice = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\nTo change: nothing"
     wrapped = ray.exceptions.RayTaskError("f", "traceback", DataError(f"a.txt: line 2{advice}"))
@@ -78,6 +89,9 @@ def test_worker_errors_are_unwrapped():
         with pytest.raises(DataError) as found, errors_of_workers():
             raise error
         assert type(found.value) is DataError and str(found.value) == "a.txt: line 2"
+    for error in (MemoryError(), OSError(28, "No space left")):
+        with pytest.raises(type(error)), errors_of_workers():
+            raise ray.exceptions.RayTaskError("f", "traceback", error)
     with pytest.raises(ProcessError, match="^Ray: System error: lost"), errors_of_workers():
         raise ray.exceptions.RaySystemError("lost")
     with pytest.raises(ray.exceptions.RayTaskError), errors_of_workers():

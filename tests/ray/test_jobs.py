@@ -123,9 +123,14 @@ def test_call_raises_wrong_input(tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             embed(batch)
-    missing = Embed(tmp_path / "none")
-    with pytest.raises(BilmError, match="none"):
-        missing({"text": np.array(["a"])})
+    files = ModelArguments(options_file=FILES[0], weight_file=FILES[1])
+    for wrong, message in (
+        (Embed(tmp_path / "none"), "none"),
+        (Embed(files, VOCAB), "needs no vocabulary"),
+        (Embed(files, batch_size="3"), "batch_size is '3'"),
+    ):
+        with pytest.raises(BilmError, match=message):
+            wrong({"text": np.array(["a"])})
 
 
 def test_scores_of_a_batch(trained):
@@ -152,6 +157,7 @@ def test_score_takes_one_file_and_float32(texts):
 
 def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
     """And a checkpoint's name as it is, and whether XLA is on."""
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     given, dataset = {}, create_autospec(ray.data.Dataset, instance=True)
     dataset.map_batches.side_effect = lambda worker, **settings: given.update(settings)
     monkeypatch.setattr(jobs, "_read_pieces", lambda *_: dataset)
@@ -166,15 +172,20 @@ def test_workers_get_absolute_paths(texts, tmp_path, monkeypatch):
     assert vocabulary == str(tmp_path / "vocab.txt") and given["fn_constructor_kwargs"]["n_threads"] == 2
     with jobs._results(["texts"], Score, ModelArguments(save_dir="run", checkpoint="run/m-1"), None, place):
         assert given["fn_constructor_args"][0].checkpoint == tmp_path / "run" / "m-1"
-    variables = given["runtime_env"]["env_vars"]
-    assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_TF32_OVERRIDE"]) == ("-1", "0")
+    assert given["runtime_env"]["env_vars"] == {
+        **{"KERAS_BACKEND": "tensorflow", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+        **{"CUDA_VISIBLE_DEVICES": "-1", "NVIDIA_TF32_OVERRIDE": "0"},
+    }
     place.connected.return_value = contextlib.nullcontext(Workers(2, 1, 0.5, 0.99))
     with jobs._results(["texts"], Score, run_dir, None, place):
         assert "CUDA_VISIBLE_DEVICES" not in given["runtime_env"]["env_vars"]
     assert (given["batch_size"], given["num_gpus"], given["num_cpus"]) == (1, 0.5, 0.99)
+    assert given["compute"].max_size == 2
     monkeypatch.setattr(settings, "xla_is_on", True)
-    Score(model, xla=given["fn_constructor_kwargs"]["xla"])
-    assert not settings.xla_is_on
+    threads = []
+    monkeypatch.setattr(settings, "use_threads", threads.append)
+    Score(model, **given["fn_constructor_kwargs"])
+    assert not settings.xla_is_on and threads == [1]
 
 
 # --- on Ray, whose workers load TensorFlow ------------------------------------------------------------

@@ -13,14 +13,26 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError
+from bilm.errors import ArgumentError, CheckpointError, DataError, LostWorkerError, OptionsError, ProcessError
 from bilm.io.atomic import HeldError
-from tests.helpers import HELDOUT, TRAIN, VOCAB, refuse, run, smallest_options, train_command, write_json
+from tests.helpers import (
+    HELDOUT,
+    TRAIN,
+    VOCAB,
+    raising,
+    refuse,
+    run,
+    smallest_options,
+    train_command,
+    write_json,
+)
 from tests.kill_and_resume import differences, numbers
 from tests.ray.local import workers
 from tests.runs.test_two_workers import start, write_shards
 
-pytest.importorskip("ray.train")
+ray = pytest.importorskip("ray.train")
+from ray.train.tensorflow import TensorflowTrainer  # noqa: E402
+
 from bilm.ray import Cluster  # noqa: E402
 from bilm.ray import training as ray_training  # noqa: E402
 from bilm.ray.cluster import Workers  # noqa: E402
@@ -123,11 +135,31 @@ def test_relay_keeps_order(tmp_path):
 
     other = Relay()  # of a call that finds a run, and replaces it
     assert not resumes(other) and not resumes(other)
-    (tmp_path / "checkpoint").write_text("model.ckpt-2")
+    os.utime(tmp_path / "checkpoint", ns=(1, 1))  # a run that ends at the same step
     assert resumes(other)
     relay.tell("say", ("a",))
     relay.tell("end", ())
     assert relay.take() == [("say", ("a",)), ("end", ())] and relay.take() == []
+
+
+def test_directory_that_is_not_shared_is_refused(monkeypatch):
+    monkeypatch.setattr(ray_training, "broadcast_from_rank_zero", lambda _: ((0, {}), "/no/such/mark"))
+    with pytest.raises(CheckpointError, match="^/run: worker 1 on host .* does not see the files"):
+        ray_training._begin(RemoteCall("train", {"save_dir": "/run"}, None), None, 1)
+
+
+def test_workers_lost_too_often_are_told(monkeypatch):
+    failure = ray.WorkerGroupError("", {0: RuntimeError("Traceback\n  ActorDiedError: killed.")})
+    make = create_autospec(TensorflowTrainer)
+    make.return_value.fit = raising(failure)
+    monkeypatch.setattr("ray.train.tensorflow.TensorflowTrainer", make)
+    with pytest.raises(
+        ProcessError, match="^workers were lost more than 10 times, last: ActorDiedError: kil"
+    ):
+        ray_training._fit(RemoteCall("train", {}, None), None, 2, {"CPU": 1, "GPU": 0.5}, "storage")
+    settings = make.call_args.kwargs
+    scaling, failures = settings["scaling_config"], settings["run_config"].failure_config.max_failures
+    assert (scaling.num_workers, scaling.use_gpu, failures) == (2, True, 10)
 
 
 HELD = CheckpointError("in use")

@@ -50,6 +50,7 @@ de <app><rdg>Gaio</rdg><rdg>Lucio</rdg><rdg>Tito</rdg></app> Laelio &mdash; so<l
 <lg><l>Arma virumque cano,</l><l>Troiae qui primus</l></lg></body></text></TEI.2>"""
 ALTO = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"><Description>pixel</Description><Layout>
 <Page><TopMargin><TextBlock><TextLine><String CONTENT="7"/></TextLine></TextBlock></TopMargin>
+<LeftMargin><String CONTENT="b"/></LeftMargin><BottomMargin><String CONTENT="8"/></BottomMargin>
 <TextBlock><TextLine><String CONTENT="Der"/><SP/>
 <String CONTENT="Kai" SUBS_TYPE="HypPart1" SUBS_CONTENT="Kaiser"/><HYP CONTENT="-"/></TextLine>
 <RightMargin><String CONTENT="a"/></RightMargin>
@@ -90,6 +91,17 @@ CONLLU = (
 )
 X = "\t_" * 8 + "\n"  # the other columns
 JSON = '{"text": "One line. Two.\\nNo stop", "n": 1}\n\n{"text": null}\n'
+
+
+BLOCKS_OF_TEI = (
+    "div div1 ab sp speaker stage list item table row cell epigraph opener closer salute signed dateline "
+    "trailer argument byline label figure u s entry sense castList castItem docTitle titlePart"
+).split()
+INSIDE_HTML = (
+    "abbr acronym bdi bdo big cite code data del dfn font ins kbd label mark q s samp small span sub sup "
+    "time tt u var"
+).split()
+NO_TEXT_OF_HTML = "style template noscript svg math select button iframe textarea".split()
 
 
 class Sample(NamedTuple):
@@ -190,14 +202,14 @@ SAMPLES = {
     ),
     "Abbreviations of no language": Sample("Dr. Maier", ["Dr .", "Maier"]),
     "Divided words": Sample(
-        "Ein-\nund the con-\r\nsti\u00ac\n tu=\ntion of Vig-\n\nolo, Anglo-\nSaxon 19-\n20 -\n"
-        "the end pre-\nand Stoke-\non-Sea.",
+        "Ein-\nund the con-\r\nsti\u00ac\n tu=\ntion a\u2010\nnew i\u2e17\nnto of Vig-\n\nolo, "
+        "Anglo-\nSaxon 19-\n20 -\nthe end pre-\nand Stoke-\non-Sea.",
         [
-            "Ein - und the constitution of Vig -",
+            "Ein - und the constitution anew into of Vig -",
             "olo , Anglo - Saxon 19 - 20 - the end pre - and Stoke - on - Sea .",
         ],
         flags="--dehyphenate",
-        page=["hyphens at line ends 3"],
+        page=["hyphens at line ends 5"],
     ),
     "Table": Sample(
         "The\tDT\n.\tSENT\n",
@@ -211,13 +223,22 @@ SAMPLES = {
             "c.tei": "One, note, two.\n",
             "d.html": "note\n\nIt was, too.\n",
             **{"e.csv": 'note\n"Yes, all."\n', "f.tsv": "note\nOne, a, b.\n", "g.tsv": "id,note\n1,So.\n"},
+            "h.csv": "id;note\n1;Yes, so.\n",
         },
         [
             *("It rose , they said .", '" So "', "The end .", "It is ."),
-            *("One , note , two .", "note", "It was , too .", "Yes , all .", "One , a , b .", "So ."),
+            *(
+                "One , note , two .",
+                "note",
+                "It was , too .",
+                "Yes , all .",
+                "One , a , b .",
+                "So .",
+                "Yes , so .",
+            ),
         ],
         flags="--field note --heldout 0",
-        page=["table: 5 files"],
+        page=["table: 6 files"],
     ),
     "Table by its name": Sample(
         {"a.csv": "id,note\n"}, ["id , note"], page=["a.csv: most lines seem to be rows of a table"]
@@ -225,14 +246,14 @@ SAMPLES = {
     "Rows of a table with commas": Sample(
         {
             "t": "Id,Text,Note\n" + '1,"Ja.",\n' * 5,
-            **{"u": "One, two, three.\n\n" * 4, "v": "One, two.\n" * 5},
+            **{"u": "One, two, three.\n\n" * 4, "v": "One, two.\n" * 5, "w": "Ja;nein;So.\n" * 5},
         },
         [
             *("Id , Text , Note", *['1 , " Ja . " ,'] * 5),
-            *(*["One , two , three ."] * 4, *["One , two ."] * 5),
+            *(*["One , two , three ."] * 4, *["One , two ."] * 5, *["Ja ; nein ; So ."] * 5),
         ],
         flags="--keep-lines",
-        page=["t: most lines seem to be rows of a table"],
+        page=["t, w: most lines seem to be rows of a table"],
     ),
     "Verses": Sample(
         "<TEI><text><lg><l>Ich saz ûf eime<lb/> steine</l>\n<l>und dahte</l></lg></text></TEI>",
@@ -293,8 +314,8 @@ SAMPLES = {
         ["’", "裏", "똠", "镕", "€", "– ğ", "①", "“ ก"],
     ),
     "ASCII where UTF-16 was said": Sample("One.", ["One ."], flags="--encoding utf-16-le"),
-    "UTF-32": Sample("Où?".encode("utf-32"), ["Où ?"]),
-    "UTF-16": Sample("Où?\r\n\r\nLà".encode("utf-16"), ["Où ?", "Là"]),
+    "UTF-32": Sample("\ufeffOù?".encode("utf-32-be"), ["Où ?"]),
+    "UTF-16": Sample("\ufeffOù?\r\n\r\nLà".encode("utf-16-be"), ["Où ?", "Là"]),
     "TEI": Sample(
         {"t.xml": TEI},
         [
@@ -304,11 +325,28 @@ SAMPLES = {
         flags="--language la",
         page=["TEI:", "rdg 3", "note 1,", "teiHeader 1", "front 1", "sic 1", "&nowhere; 1"],
     ),
+    "Blocks of TEI": Sample(
+        "<TEI><text>" + "".join(f"A<{name}>b</{name}>" for name in BLOCKS_OF_TEI) + "</text></TEI>",
+        ["A", "b"] * len(BLOCKS_OF_TEI),
+    ),
+    "Breaks and readings of TEI": Sample(
+        "<TEI><text>a<cb/>b<gb/>c<milestone/>d<addrLine>e </addrLine><choice><facs>f</facs><dipl>g</dipl>"
+        "<norm>h</norm></choice> <choice><unclear>i</unclear><unclear>j</unclear></choice></text></TEI>",
+        ["a b c d e g i"],
+    ),
+    "Elements inside a sentence of HTML": Sample(
+        "<html><p>" + "".join(f"a<{name}>b</{name}> " for name in INSIDE_HTML),
+        [" ".join(["ab"] * len(INSIDE_HTML))],
+    ),
+    "Elements of HTML that are no text": Sample(
+        "<html><p>It was." + "".join(f"<{name}>No.</{name}>" for name in NO_TEXT_OF_HTML), ["It was ."]
+    ),
     "XML": Sample(
         '<?xml version="1.0"?><b><v>In <i>the</i></v><v>end</v></b>', ["In the", "end"], page=["other XML"]
     ),
     "XML of words": Sample(
-        "<?xml version='1.0'?><b><teiHeader>x</teiHeader><s><w>I</w><w>do</w><c>. </c></s>"
+        "<?xml version='1.0'?><b><teiHeader>x</teiHeader><cesHeader>x</cesHeader><footnote>x</footnote>"
+        "<fn>x</fn><s><w>I</w><w>do</w><c>. </c></s>"
         "<s><k>A</k><k>b</k></s><k>C</k><k>D</k></b>",
         ["I do .", "Ab", "C", "D"],
         page=["teiHeader 1"],
@@ -411,9 +449,14 @@ SAMPLES = {
         page=["subtitles:"],
     ),
     "WebVTT": Sample(
-        "WEBVTT\nKind: captions\n\nNOTE no\n\nintro\n00:01.000 --> 00:04.000 align:start\n"
+        "WEBVTT\nKind: captions\n\nNOTE no\n\nSTYLE\n::cue {}\n\nREGION\nid:a\n\n"
+        "intro\n00:01.000 --> 00:04.000 align:start\n"
         "<v Ann>Was <00:02.000><c>it</c> so?\n\n00:05.000 --> 00:06.000\nIt &lt; 3 &amp; was.\n\nYes.\n",
         ["Was it so ?", "It < 3 & was .", "Yes ."],
+    ),
+    "SubRip without blank lines": Sample(
+        "1\n00:00:01,000 --> 00:00:04,000\nWe went\n2\n00:00:05,000 --> 00:00:06,000\nhome.\n",
+        ["We went home ."],
     ),
     "wikiextractor": Sample(
         {"AA/wiki_00": WIKI}, ["Rain", "Rain is water & falls .", "It is wet ."], page=["wikiextractor:"]
@@ -504,6 +547,11 @@ SAMPLES = {
         [*map(partial(unicodedata.normalize, "NFD"), ["Das ist schön .", "Er kommt vom Bf .", "Süd ."])],
         flags="--form none --language de",
     ),
+    "Abbreviations in NFD": Sample(
+        "Es núm. Tres.",
+        [unicodedata.normalize("NFD", "Es núm . Tres .")],
+        flags="--form NFD --language es",
+    ),
     "Coptic": Sample("ϩⲛ̅. ⲁⲩⲱ", ["ϩⲛ̅ .", "ⲁⲩⲱ"], flags="--language cop"),
     "Text indented by tabs": Sample("\tOne.\n\tTwo.", ["One .", "Two ."]),
     "lines": Sample(
@@ -568,6 +616,7 @@ def test_pipeline_of_the_file_gives_the_same_sentences(name, tmp_path):
 
 NOT_TEXT = {
     "an Office document or a book; `pandoc": b"PK\x03\x04" + b"\n" * 26 + b"[Content_Types].xml",
+    "an Office document or a book; `pandoc -t": b"{\\rtf1\\ansi No.}",
     "an archive; unpack it": b"PK\x03\x04" + bytes(26) + b"a.txt",
     "a PDF; `pdftotext FILE`": b"%PDF-1.7\n",
     "a pointer of Git LFS to the file; `git": b"version https://git-lfs.github.com/spec/v1\n",
@@ -595,10 +644,13 @@ def test_files_of_programs_are_refused_or_skipped(what, tmp_path, monkeypatch):
 
 
 def test_markup_is_no_training_text(tmp_path):
-    write(tmp_path, {"t.xml": TEI, "u.xml": f"\ufeff{TEI}"})
-    for name in ("t.xml", "u.xml"):
-        message = refuse("vocab", "build", "--train-prefix", tmp_path / name, "--outfile", tmp_path / "v")
-        assert message.endswith("is markup (<?xml ...), not sentences; `bilm prepare` makes a corpus of it")
+    for text, head in (
+        *((TEI, "<?xml"), (f"\ufeff{TEI}", "<?xml"), (HTML, "<!DOCTYPE"), (WIKI, "<doc id=")),
+        *(("<TEI>a", "<TEI"), ("<html>a", "<html")),
+    ):
+        write(tmp_path, {"t": text})
+        message = refuse("vocab", "build", "--train-prefix", tmp_path / "t", "--outfile", tmp_path / "v")
+        assert message.endswith(f"is markup ({head} ...), not sentences; `bilm prepare` makes a corpus of it")
 
 
 ENTITIES = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(8))
@@ -819,7 +871,7 @@ def test_page_names_unknown_words_and_longest_sentences(tmp_path):
     longest = (tmp_path / "a" / name).read_text().splitlines()[int(line) - 1]
     assert len(longest.split()) == 70 == facts["train"]["longest"]
     assert "warning" not in page
-    write(raw, {"u": "a " * 2000, "\x1b": b"%PDF-"})
+    write(raw, {"u": "a " * 2000, "\x1b\udce9": b"%PDF-"})
     assert "warning" in (page := run("prepare", raw, "--out", tmp_path / "b")) and "--keep-lines" in page
     assert r"\x1b" in page and "\x1b" not in page
     read = sentences_of(tmp_path / "a")
@@ -837,6 +889,10 @@ def test_json_is_the_record_of_the_corpus(tmp_path):
     assert result.train.n_sentences == len(sentences_of(tmp_path / "b"))
     assert result.kinds == {"plain text": 3}
     assert json.loads(json.dumps(result.to_json())) == facts_of(tmp_path / "a")
+    marked = bilm.prepare(
+        write(tmp_path / "m", {"t": "<S> a </S>\n"}), tmp_path / "c", tokens=True, heldout=0
+    )
+    assert "contains <S> or </S> 2 times" in marked.warnings[0]
 
 
 # --- outputs ------------------------------------------------------------------------------------------
@@ -916,6 +972,9 @@ def test_output_among_the_texts_is_refused(tmp_path, monkeypatch):
     text = tmp_path / "corpus/train/part-00000.txt"
     message = refuse("prepare", text, "--out", tmp_path / "corpus", "--overwrite")
     assert "is an input and would be lost" in message
+    assert "is an input" in refuse(
+        "prepare", text.with_name("p*"), "--out", tmp_path / "corpus", "--overwrite"
+    )
     assert {k: data for k, data in snapshot(tmp_path).items() if not k.startswith("corpus")} == before
 
 

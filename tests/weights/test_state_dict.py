@@ -7,6 +7,7 @@ import sys
 import tarfile
 import zipfile
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,9 +142,10 @@ def test_damaged_tensor_is_refused(tmp_path):
 
 
 def test_missing_pytorch_is_named(model_tar, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(WeightsError, match=r"model.tar.gz/weights.th: .* run pip install '.\[torch\]'"):
-        find_weights(model_tar).read(NAMES)
+    for torch in (None, SimpleNamespace(__version__="2.5.1+cpu")):  # which may execute what a file says
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        with pytest.raises(WeightsError, match=r"model.tar.gz/weights.th: .* run pip install '.\[torch\]'"):
+            find_weights(model_tar).read(NAMES)
 
 
 def test_missing_options_are_named(model_tar, tmp_path):
