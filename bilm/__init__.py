@@ -24,7 +24,7 @@ _HOMES = {
 _WITHOUT_KERAS = ("bilm.backend.", "bilm.data.", "bilm.options", "bilm.text.", "bilm.vocabulary.")
 _ON_TENSORFLOW = (
     *("bilm.embedding.prediction", "bilm.layers.sentence_vectorizer", "bilm.models.language_model"),
-    "bilm.runs.",
+    *("bilm.runs.test", "bilm.runs.train"),
 )
 __all__ = ["__version__", *_HOMES]
 

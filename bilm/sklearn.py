@@ -76,6 +76,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         Raises:
             BilmError: the model cannot be read, or there are no such layers or pooling.
         """
+        self.fingerprint_ = self._embedder().fingerprint
         self.transform([[]])
         return self
 
@@ -83,12 +84,14 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         """Embed texts: float32 (texts, features).
 
         Raises:
-            BilmError: as for `fit`; `texts` is a string, or a table of several columns; or a text is neither
-                a string nor a list of words.
+            BilmError: as for `fit`; the model is another than that of `fit`; `texts` is a string, or a table
+                of several columns; or a text is neither a string nor a list of words.
         """
         Pooling(self.pooling)
         texts = _column(texts)
         embedder = self._embedder()
+        if getattr(self, "fingerprint_", embedder.fingerprint) != embedder.fingerprint:
+            raise WeightsError(f"{self.model}: is not the model of `fit`; fit again")
         steps = None if embedder.steps.content is None else embedder.pipeline
 
         def words_of(text: str | Sequence[str]) -> Sequence[str]:

@@ -340,13 +340,15 @@ def test_a_job(tmp_path):
     status, said = run_script(tmp_path, job, f'exec "{sys.executable}" -m bilm "$@"')
     assert (tmp_path / "job" / "checkpoint").exists()
     assert status == 75 and said.endswith("scontrol requeue 17\n"), said
+    array = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}  # of whose tasks one is queued again
+    assert run_script(tmp_path, JOB, "exit 75", **array) == (75, "scontrol requeue 17_3\n")
     status, said = run_script(tmp_path, JOB, 'echo "$@"')
     assert status == 0 and said.startswith("train --preset small --resume ") and "scontrol" not in said
 
 
 def test_workers(tmp_path):
     variables = {"SLURM_JOB_NODELIST": "node[0-1]", "SLURM_PROCID": "1"}
-    _, said = run_script(tmp_path, f'{WORKERS}echo "$TF_CONFIG"', "", **variables)
+    _, said = run_script(tmp_path, f"{WORKERS}echo done", 'echo "$TF_CONFIG"', **variables)  # exec ends it
     assert json.loads(said) == {
         "cluster": {"worker": ["node0:9000", "node1:9000"]},
         "task": {"type": "worker", "index": 1},

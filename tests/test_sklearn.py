@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bilm import ElmoEmbedder
-from bilm.errors import BilmError, DataError
+from bilm.errors import BilmError, DataError, WeightsError
 from tests.helpers import FILES, write_json
 
 pytest.importorskip("sklearn")
@@ -114,7 +114,9 @@ def test_replaced_model_is_read_anew(name, tmp_path):
     before = vectorizer.fit_transform(TEXTS)
     with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
         file["CNN_proj/W_proj"][...] *= 2
-    assert not np.allclose(vectorizer.transform(TEXTS), before)
+    with pytest.raises(WeightsError, match="is not the model of `fit`; fit again"):
+        vectorizer.transform(TEXTS)
+    assert not np.allclose(vectorizer.fit_transform(TEXTS), before)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Gradients written by hand that last as long as their graph."""
 
-import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-_numbers = itertools.count()
 _TENSOR = object()  # in place of a tensor, which would keep its graph
 
 
@@ -47,7 +45,7 @@ def with_gradient(
         gradients = backward(kept, *upstream[:first])
         return [None] * first + gradients + [None] * (len(operation.inputs) - end)
 
-    name = f"bilm-{next(_numbers)}"
+    name = f"bilm-{id(gradient)}"
     tf.RegisterGradient(name)(gradient)
     with tf.compat.v1.get_default_graph().gradient_override_map({"IdentityN": name}):
         identities = tf.identity_n(inputs)[:first]

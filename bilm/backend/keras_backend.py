@@ -110,7 +110,8 @@ def require_ready() -> None:
     if os.getpid() != _home() and not backend.runs_in_fork():
         raise ProcessError(
             f"this process was forked from one that had made a model, and {LIBRARIES[BACKEND]} cannot run in "
-            'a fork: start processes with multiprocessing.get_context("spawn")'
+            'a fork: start processes with multiprocessing.get_context("spawn"), or make the first model in '
+            "each fork"
         )
     if BACKEND == "tensorflow":
         backend.require_eager()

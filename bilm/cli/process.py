@@ -145,4 +145,5 @@ def run(args: Sequence[str] | None = None, prog_name: str | None = None) -> NoRe
         if signals.received is not None:  # the default action; shells show 128 + number
             signal.signal(signals.received, signal.SIG_DFL)
             os.kill(os.getpid(), signals.received)
+            sys.exit(128 + signals.received)  # the first process of a container is not ended by it
     raise AssertionError("click ends the process")

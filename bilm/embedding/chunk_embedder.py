@@ -133,7 +133,6 @@ class PackedModel(InferenceModel):
 
         Raises:
             OptionsError: there is no such layer.
-            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
         layers, dtype = form.layers, form.dtype if form.pooling is None else "float32"
         if layers not in ("all", "top", "average", "concat", "characters", *range(self.n_layers)):
@@ -143,7 +142,6 @@ class PackedModel(InferenceModel):
             raise OptionsError(f"layers is {layers!r}; give {names}, 0 to {self.n_layers - 1}")
         if not sentences:
             return []
-        require_ready()
         lengths = [len(words) + 2 for words in sentences]
         if self.stateful:
             packed = packing.pack_in_turn(lengths, min(len(sentences), max_rows or len(sentences)))
@@ -279,7 +277,7 @@ class ChunkEmbedder:
         """Return a copy with models and states of its own."""
         return copy.deepcopy(self)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the model's options, weights and words, and of its precision unless that is float32."""
         digest = hashlib.sha256(json.dumps(self.model.options.to_inference_json(), sort_keys=True).encode())
@@ -306,7 +304,12 @@ class ChunkEmbedder:
         Args:
             sentences: the words of each sentence.
             form: form of the vectors of each sentence.
+
+        Raises:
+            OptionsError: there is no such layer.
+            ProcessError: TensorFlow is in its version 1 mode, or the process was forked.
         """
+        require_ready()
         model = self._free.get()
         try:
             return model(sentences, form, self._max_rows)

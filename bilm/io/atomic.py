@@ -172,10 +172,10 @@ class Staging:
             except HeldError as error:
                 remedy = "wait for it to finish, or give another name"
                 raise DataError(f"{self.target}: is being written by {error}; {remedy}") from error
-        for name in os.listdir(self._directory):
-            if name not in (_LOCK, _NEW, _OLD):
-                raise _in_the_way(self._directory / name, self.target)
         self._clear()
+        for name in os.listdir(self._directory):
+            if name != _LOCK:
+                raise _in_the_way(self._directory / name, self.target)
         self._check()
         self._replaces = outputs.is_there(self.target)
 
@@ -202,6 +202,7 @@ class Staging:
         if self._replaces or self.target.is_dir():  # an empty directory has a mode too
             with suppress(OSError):
                 shutil.copymode(self.target, self.new)
+                os.chown(self.new, -1, self.target.stat().st_gid)
         if self._replaces:
             self._check()
             if keep_old or self.target.is_dir():

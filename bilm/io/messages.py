@@ -9,8 +9,9 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from bilm.errors import BilmError
 
@@ -81,16 +82,20 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def held_back(shows_on_error: bool = False) -> Iterator[None]:
-    """Suppress output to standard error, also of native libraries.
+    """Suppress output to standard error, also of native libraries, in the main thread.
 
     Args:
         shows_on_error: print the output after all if the block raises an `Exception`.
     """
-    if sys.stderr is None:  # closed
+    held = None
+    if sys.stderr is not None and threading.current_thread() is threading.main_thread():
+        with suppress(OSError):  # no directory for temporary files
+            held = tempfile.TemporaryFile()  # noqa: SIM115
+    if held is None:  # the standard error is closed, or may be that of other work
         yield
         return
     sys.stderr.flush()
-    with os.fdopen(os.dup(2), "wb") as terminal, tempfile.TemporaryFile() as held:
+    with os.fdopen(os.dup(2), "wb") as terminal, held:
         os.dup2(held.fileno(), 2)
         try:
             yield

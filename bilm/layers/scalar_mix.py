@@ -227,4 +227,4 @@ def weight_layers(
     layer = ScalarMix(l2_coef=l2_coef, use_top_only=use_top_only, do_layer_norm=do_layer_norm, name=name)
     weighted = layer(bilm_ops)
     names.add(name)
-    return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros(())), layer)
+    return WeightedLayers(weighted, sum(layer.losses, start=keras.ops.zeros((), layer.variable_dtype)), layer)

@@ -61,7 +61,8 @@ class InferenceModel:
         if stateful:
             require_tensorflow("stateful=True")
             self._states = keras.tree.map_structure(
-                lambda values: keras.Variable(values, trainable=False), encoder.zero_states(max_batch_size)
+                lambda values: keras.Variable(values, trainable=False, autocast=False),
+                encoder.zero_states(max_batch_size),
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -129,7 +129,8 @@ def writing(path: Path) -> Iterator[atomic.FileLock]:
                 path.mkdir(parents=True, exist_ok=True)
                 lock = held.enter_context(atomic.FileLock(path / run_files.LOCK_FILE))
         except atomic.HeldError as error:
-            remedy = "wait for it to finish, or give another directory"
+            remedy = f"wait for it to finish (remove {run_files.LOCK_FILE} if its host failed)"
+            remedy += ", or give another directory"
             raise CheckpointError(f"{path}: {error} is training in it; {remedy}") from error
         if not lock.is_supported:
             remedy = "make sure that no other process trains in it"

@@ -264,7 +264,7 @@ def _plan(
         seed=seed,
         shuffle=settings.shuffle,
         shuffle_buffer=settings.shuffle_buffer,
-        n_gpus=settings.n_gpus,
+        n_gpus=n_replicas // worker.n_workers,
         jit=settings.jit,
         log_every=settings.log_every,
         workers=worker.n_workers,

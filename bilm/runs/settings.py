@@ -351,6 +351,7 @@ class Request:
         values = {name: self.arguments[name] for name in names if name in self.arguments}
         values |= {name: value for name, value in vars(self.settings).items() if name not in _OF_ONE_CALL}
         values |= {"seed": plan.seed, "options": plan.options.to_json(), "threads": plan.threads}
+        values["n_gpus"] = plan.n_gpus
         n_train_tokens = values["options"].pop("n_train_tokens")  # counted anew
         if "n_train_tokens" in values.pop("values"):
             values["n_train_tokens"] = n_train_tokens

@@ -5,6 +5,7 @@ array is read.
 """
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -69,7 +70,7 @@ class CheckpointFile:
 
     def _plain_prefix(self) -> str:
         """Return a prefix of the same files that TensorFlow's reader does not take for a pattern."""
-        if not set("*?[\\") & set(self.prefix):
+        if not re.search(r"[*?[\\\udc80-\udcff]", self.prefix):  # or bytes that are not UTF-8
             return self.prefix
         links, prefix = tempfile.mkdtemp(prefix="bilm-"), Path(self.prefix)
         # Kept as long as this object: the reader opens files only when it needs them.

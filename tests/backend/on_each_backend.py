@@ -101,6 +101,7 @@ def everything(directory):
     result |= {name: keras.ops.convert_to_numpy(tensor) for name, tensor in tensors.items()}
     result |= {f"gradient {name}": array for name, array in gradients(elmo, IDS).items()}
     assert BACKEND == "tensorflow" or "tensorflow" not in sys.modules, "TensorFlow was imported"
+    bilm.dump_weights(model=FILES[1], outfile=directory / f"{BACKEND}.hdf5")
     model = model_above_elmo()  # whose training and prediction are Keras's, which may import it
     result["model"] = model.predict(IDS, verbose=0)
     result["mask"] = keras.ops.convert_to_numpy(model.layers[1].compute_mask(IDS)[0])

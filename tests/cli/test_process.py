@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from bilm.cli import process
 from bilm.cli.process import StopRequests
 from tests.helpers import TRAIN, VOCAB
 
@@ -77,6 +78,14 @@ def test_signal_leaves_nothing(number, tmp_path):
     assert process.returncode == -number
     assert errors == b"\nAborted!\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_first_process_of_a_container_has_the_status_of_its_signal(monkeypatch, default_handlers):
+    monkeypatch.setattr(os, "kill", lambda *_: None)  # the default action does not end it
+    monkeypatch.setattr(process, "main", lambda **_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended:
+        process.run()
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_ignored_hangup_stays_ignored(tmp_path):

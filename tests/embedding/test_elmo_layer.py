@@ -18,7 +18,7 @@ from bilm.embedding.elmo_layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import BilmError, DataError, OptionsError
 from bilm.io.lines import WHITE_SPACE
-from bilm.layers.scalar_mix import ScalarMix
+from bilm.layers.scalar_mix import ScalarMix, weight_layers
 from bilm.layers.sentence_vectorizer import SentenceVectorizer, split_sentences
 from bilm.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.helpers import FILES, VOCAB
@@ -263,6 +263,9 @@ def test_elmo_has_its_own_type(files):
     keras.mixed_precision.set_dtype_policy("mixed_float16")
     try:
         assert Elmo(*files, dropout=0.5, dtype="float32")(ids, training=True).dtype == "float32"
+        keras.mixed_precision.set_dtype_policy("float64")
+        output = BidirectionalLanguageModel(*files)(Batcher(None, 50).batch_sentences([["a"]]))
+        assert weight_layers("mix", output, l2_coef=0.1).regularization_op.dtype == "float64"
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
 

@@ -183,10 +183,12 @@ def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
     calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
     calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
     calls += [lambda: ElmoEmbedder(*files)]
+    in_use = embedder._free.get()  # by another thread, which is not in the fork
     monkeypatch.setattr(os, "getpid", lambda: 1)
     for call in calls:
         with pytest.raises(ProcessError, match="cannot run in a fork: start processes with .*spawn"):
             call()
+    embedder._free.put(in_use)
 
 
 @pytest.mark.slow

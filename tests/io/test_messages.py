@@ -1,11 +1,15 @@
 import json
+import os
 import sys
+import tempfile
+import threading
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.io.messages import json_line, message_lines, printable, shown
+from bilm.io.messages import held_back, json_line, message_lines, printable, shown
+from tests.helpers import raising
 
 DIRECTIONS = [
     c
@@ -34,3 +38,19 @@ def test_long_lines_are_shortened():
 def test_printable_text_is_unchanged():
     text = "naïve 日本 👩\u200d🔬\tand\nlines"
     assert printable(text) == text and json.loads(json_line({"a": text})) == {"a": text}
+
+
+def test_output_is_held_back_in_the_main_thread(capfd, monkeypatch):
+    def write():
+        with held_back():
+            os.write(2, b"seen")
+
+    write()
+    assert capfd.readouterr().err == ""
+    thread = threading.Thread(target=write)  # beside others, whose output it must not take
+    thread.start()
+    thread.join()
+    assert capfd.readouterr().err == "seen"
+    monkeypatch.setattr(tempfile, "TemporaryFile", raising(FileNotFoundError(2, "No usable directory")))
+    write()
+    assert capfd.readouterr().err == "seen"

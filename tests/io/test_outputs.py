@@ -145,8 +145,28 @@ def test_replaced_outputs_keep_their_mode(tmp_path):
         pass
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700
     (tmp_path / "secret").touch(0o600)
+    if os.geteuid() == 0:  # only root may give a file to any group
+        os.chown(tmp_path / "secret", -1, 12345)
+    before = (tmp_path / "secret").stat()
     atomic.write(tmp_path / "secret", b"new")
-    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    after = (tmp_path / "secret").stat()
+    assert stat.S_IMODE(after.st_mode) == 0o600 and after.st_gid == before.st_gid
+
+
+def test_remains_that_cannot_be_removed_are_told_first(tmp_path, monkeypatch):
+    (tmp_path / ".one.tmp" / "old").mkdir(parents=True)
+    (tmp_path / ".one.tmp" / "old" / "x").touch()
+    (tmp_path / "one").mkdir()
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # as for a file that is open on NFS
+    with pytest.raises(DataError, match="old: is in the way of the temporary files for one; move it"):
+        with atomic.writing(tmp_path / "one", kind=DIRECTORY):
+            raise AssertionError("the work was begun")
+
+
+def test_file_that_is_a_mount_point_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "file")
+    assert "is the current directory or a mount point" in refused(check_output, tmp_path / "file", True)
 
 
 def test_directories_need_not_be_flushed(tmp_path, monkeypatch):
@@ -167,6 +187,9 @@ def test_saved_model_with_other_files_is_refused(saved, name):
     (saved / name).parent.mkdir(exist_ok=True)
     (saved / name).touch()
     assert refused(check_saved_model, saved, True) == NOT_OURS
+    (saved / name).unlink()
+    (saved / name).with_name(".DS_Store").touch()
+    assert "(it has .DS_Store)" in refused(check_saved_model, saved, True)
 
 
 def test_other_directory_is_refused(saved, tmp_path):

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.backend import AutocastScope
 
 from bilm.data.batcher import Batcher, TokenBatcher
 from bilm.embedding.embedder import dump_token_embeddings
@@ -89,6 +90,15 @@ def test_stateful_model_equals_golden(variant):
         batches = [batcher.batch_sentences(sentences[start : start + 4]) for start in range(0, 24, 4)]
         found = [vectors for ids in batches for vectors in per_sentence(model(ids))]
         assert_all_close(found, golden(variant, "stateful"), 1e-5)
+
+
+def test_carried_states_stay_float32_in_a_layer_of_mixed_precision():
+    ids, found = Batcher(None, 50).batch_sentences(sentences_of("char")[:2]), []
+    for dtype in (None, "float16"):
+        model = model_of("char", stateful=True)
+        with AutocastScope(dtype):
+            found.append([model(ids).lm_embeddings.numpy() for _ in range(2)][1])
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

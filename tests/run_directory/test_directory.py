@@ -293,6 +293,7 @@ def test_writing_excludes_other_processes(tmp_path):
             pass
         assert f"{path}: host " in str(caught.value)
         assert f"process {os.getpid()} is training in it" in str(caught.value)
+        assert "(remove bilm.lock if its host failed)" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import bilm
 from bilm.embedding.scoring import Evaluation, Scorer
-from bilm.errors import BilmError, CheckpointError, DataError
+from bilm.errors import BilmError, CheckpointError, DataError, OptionsError
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
 from bilm.run_directory.directory import RunDirectory
@@ -459,3 +459,18 @@ def test_threads_are_recorded_and_resumed(tmp_path):
         begun, late = done.stdout.splitlines()
         assert begun == "7" and late.startswith("`threads` 8: TensorFlow has begun with 7 in this process")
         assert "threads = 7\n" in (path / "run.toml").read_text()
+
+
+@pytest.mark.slow
+def test_replicas_of_a_scope_around_the_call_are_recorded(tmp_path):
+    script = f"""
+import bilm, tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    bilm.train("{TRAIN}", "{VOCAB}", "run", options={helpers.SMALLEST!r}, seed=1, max_steps=2, max_time=0.001)
+"""
+    done = python("-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(OptionsError, match="n_gpus"):
+        bilm.train(TRAIN, VOCAB, tmp_path / "run", options=helpers.SMALLEST, seed=1, max_steps=2, resume=True)

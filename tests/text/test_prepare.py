@@ -253,7 +253,7 @@ SAMPLES = {
             *(*["One , two , three ."] * 4, *["One , two ."] * 5, *["Ja ; nein ; So ."] * 5),
         ],
         flags="--keep-lines",
-        page=["t, w: most lines seem to be rows of a table"],
+        page=["raw/t, ", "raw/w: most lines seem to be rows of a table"],
     ),
     "Verses": Sample(
         "<TEI><text><lg><l>Ich saz ûf eime<lb/> steine</l>\n<l>und dahte</l></lg></text></TEI>",
