@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from bilm.errors import BilmError
-from bilm.io.zip_archive import ZIP_MAGIC
 
 _ALLENNLP = (
     "an AllenNLP model without the biLM's options; put the file that options_file in its config.json names "
@@ -30,6 +29,7 @@ _BY_NAME = {
     r"data\.pkl|pickle|.*\.(th|pth?)": _PYTORCH,
 }
 TAR_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # an archive, an empty archive
 _ARCHIVE = "a {} archive; if it contains a model, give it as `model`"
 
 # Pattern of a file's first bytes -> description; the first match decides.

@@ -4,8 +4,6 @@ import json
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, metadata
 from itertools import islice
 
 from bilm import __version__
@@ -94,7 +92,7 @@ sentence vectors that depend on the sentence.
 With the Python package bilm:
 
 ```console
-{_install_line()}
+pip install .  # in a clone of the repository of bilm-tf2
 ```
 
 ```python
@@ -115,15 +113,6 @@ bilm embed text.txt vectors.hdf5 --model {shlex.quote(name)}
 {_training(stored)}
 """
     return card.encode("utf-8", "backslashreplace")
-
-
-def _install_line() -> str:
-    """Return the command that installs this package from its repository; no registry has it."""
-    with suppress(PackageNotFoundError):  # in a clone that is on the path
-        for url in metadata("bilm-tf2").get_all("Project-URL") or []:
-            if url.startswith("Repository, "):
-                return f"pip install git+{url.partition(', ')[2]}"
-    return "pip install .  # in a clone of the repository of bilm-tf2"
 
 
 def _example(words: Sequence[str]) -> list[str]:

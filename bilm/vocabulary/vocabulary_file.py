@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilm.errors import DataError, OptionsError, VocabularyError, require_positive
-from bilm.io import PathLike, zip_archive
+from bilm.io import PathLike, archives
 from bilm.io.lines import decode, decompressed, invisible_in, unify_line_ends
 from bilm.options.parameters import UnicodeForm
 
@@ -52,7 +52,7 @@ def _vocabulary_lines(data: bytes, name: str) -> list[str]:
         VocabularyError: the compressed data is damaged, or expands to more than a vocabulary can have; or the
             file is empty or not UTF-8.
     """
-    most = zip_archive.most_expanded(len(data))
+    most = archives.most_expanded(len(data))
     try:
         with decompressed(io.BytesIO(data), name) as stream:
             content = stream.read(most + 1)

@@ -17,8 +17,7 @@ import h5py
 
 from bilm.errors import ArgumentError, BilmError, DataError, OptionsError, VocabularyError, WeightsError
 from bilm.io import PathLike, foreign, messages, outputs, run_files, shards
-from bilm.io.tar_archive import TarArchive
-from bilm.io.zip_archive import ZIP_MAGIC, ZipArchive
+from bilm.io.archives import TarArchive, ZipArchive
 from bilm.options import Options
 from bilm.options.options_file import load_inference_options
 from bilm.text.pipeline import ModelSteps
@@ -348,7 +347,7 @@ def _archive(path: Path) -> ZipArchive | TarArchive | None:
     with messages.os_errors_as(DataError, str(path)), path.open("rb") as file:
         head = file.read(262)
         file.seek(0)
-        if head[:4] in ZIP_MAGIC and not is_state_dict(file):
+        if head[:4] in foreign.ZIP_MAGIC and not is_state_dict(file):
             return ZipArchive(path)
     is_tar = head[257:] == b"ustar" or path.name.endswith(foreign.TAR_ENDINGS)
     return TarArchive(path) if is_tar else None

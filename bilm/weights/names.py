@@ -3,6 +3,7 @@
 Every array has the same layout under all three names, so that transfer is renaming.
 """
 
+import re
 from dataclasses import dataclass
 
 from bilm.options import Options
@@ -12,13 +13,7 @@ TRAIN_PERPLEXITY = "train_perplexity"
 ADAGRAD = "/Adagrad"
 """TensorFlow 1's suffix of a variable's name for its Adagrad accumulator."""
 
-_HDF5_SPELLING = (
-    ("/rnn/", "/RNN/"),
-    ("/multi_rnn_cell/", "/MultiRNNCell/"),
-    ("/cell_", "/Cell"),
-    ("/lstm_cell/", "/LSTMCell/"),
-)
-_HDF5_LEAVES = {"projection/kernel": "W_P_0", "kernel": "W_0", "bias": "B"}
+_HDF5_LEAVES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 ONE_LAYER = ("/RNN/LSTMCell/", "/RNN/MultiRNNCell/Cell0/LSTMCell/")
 """Group of the only layer of a model in bilm-tf's dump, and the one that bilm-tf itself and others read."""
 
@@ -90,10 +85,7 @@ def dump_names(options: Options) -> tuple[WeightName, ...]:
 
 def hdf5_name(tf1: str) -> str:
     """Return the name of a variable in bilm-tf's dump; unidirectional models keep TensorFlow's leaf names."""
-    for tensorflow, hdf5 in _HDF5_SPELLING:
-        tf1 = tf1.replace(tensorflow, hdf5)
-    if "/RNN/" in tf1:
-        for leaf, hdf5 in _HDF5_LEAVES.items():
-            if tf1.endswith("/" + leaf):
-                return (tf1[: -len(leaf)] + hdf5).replace(*ONE_LAYER)
-    return tf1
+    name = tf1.replace("/multi_rnn_cell/cell_", "/MultiRNNCell/Cell").replace("/lstm_cell/", "/LSTMCell/")
+    if (match := re.fullmatch(r"(RNN_\d)/rnn/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(.+)", name)) is None:
+        return name
+    return f"{match[1]}/RNN/MultiRNNCell/Cell{match[2] or 0}/LSTMCell/{_HDF5_LEAVES[match[3]]}"

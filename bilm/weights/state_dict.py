@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.io import messages
-from bilm.io.zip_archive import ZIP_MAGIC
+from bilm.io import foreign, messages
 from bilm.weights.arrays import Arrays, as_weights
 
 _BEFORE_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # start of PyTorch's files up to 1.5
@@ -71,7 +70,7 @@ def is_state_dict(stream: BinaryIO) -> bool:
     """Return True for a file that `torch.save` wrote; the stream is at its beginning again."""
     head = stream.read(len(_BEFORE_1_6))
     stream.seek(0)
-    if not head.startswith(ZIP_MAGIC):
+    if not head.startswith(foreign.ZIP_MAGIC):
         return head == _BEFORE_1_6
     return any(name.endswith("/data.pkl") for name in _sizes(stream))
 

@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from bilm.errors import WeightsError
+from bilm.io.archives import ZipArchive
 from bilm.io.foreign import describe_names, explained, what_it_is
-from bilm.io.zip_archive import ZipArchive
 from tests import helpers
 from tests.distributed import OPTIONS, VOCABULARY, WEIGHTS, write_folder, write_zip
 

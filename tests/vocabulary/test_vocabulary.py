@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilm.errors import DataError, OptionsError, VocabularyError
-from bilm.io import zip_archive
+from bilm.io import archives
 from bilm.options.parameters import UnicodeForm
 from bilm.vocabulary.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocabulary
 from bilm.vocabulary.vocabulary_file import (
@@ -93,7 +93,7 @@ def test_blank_and_repeated_lines_keep_their_ids(make, caplog):
 
 
 def test_bomb_is_refused(make, monkeypatch):
-    monkeypatch.setattr(zip_archive, "_ALWAYS", 1000)
+    monkeypatch.setattr(archives, "_ALWAYS", 1000)
     with pytest.raises(VocabularyError, match="decompresses to more than .* bytes; this is not a vocabulary"):
         load_vocabulary(make(gzip.compress(b"a\n" * 50_000)))
 

@@ -355,7 +355,7 @@ def write_with(directory, bias):
 # --- names that TensorFlow takes for patterns --------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a\\b", "[!x]*?", "jos\udce9"], ids=["a\\b", "[!x]*?", "not UTF-8"])
+@pytest.mark.parametrize("name", ["a\\b", "[!x]*?", "jos\udce9"], ids=["backslash", "pattern", "not UTF-8"])
 def test_checkpoint_takes_names_that_are_patterns(tmp_path, name, monkeypatch):
     links = tmp_path / "links"
     links.mkdir()
