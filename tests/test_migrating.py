@@ -49,7 +49,7 @@ SCRIPTS = {  # with files that do not exist
     "restart": f"--train_prefix t --vocab_file {VOCAB} --save_dir no/such/run --n_gpus 3 --batch_size 0 "
     "--n_epochs=0 --n_train_tokens 0",
     "dump_weights": "--save_dir no/such/run --outfile w.hdf5",
-    "run_test": f"--test_prefix t --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
+    "run_test": f"--test_prefix no/such/text --vocab_file {VOCAB} --save_dir no/such/run --batch_size 1",
 }
 
 
