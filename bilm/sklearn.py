@@ -50,8 +50,8 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
     A text is a string or a list of words, and is embedded as one sentence. The words of a string are found by
     the steps of the model's training text, if the model has them (``text.json``), otherwise at white space.
-    There is nothing to fit; `fit` only checks the arguments. Clones and pickles hold the path of the model,
-    not its weights.
+    `fit` learns nothing, but notes which model it is: `transform` then refuses another. Clones and pickles
+    hold the path of the model, not its weights.
 
     Args:
         model: path of a model, see `bilm.ElmoEmbedder.from_model`.
@@ -101,7 +101,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
         sentences = map(words_of, texts)
         vectors = [*embedder.embed_sentences(sentences, layers=self.layers, pooling=self.pooling)]
-        return np.reshape(np.asarray(vectors, np.float32), (len(vectors), self._width()))
+        return np.reshape(np.asarray(vectors, np.float32), (len(vectors), self._width(embedder)))
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:  # noqa: ARG002
         """Return the names of the columns.
@@ -109,7 +109,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         Raises:
             BilmError: as for `fit`.
         """
-        return np.array([f"elmovectorizer{i}" for i in range(self._width())], object)
+        return np.array([f"elmovectorizer{i}" for i in range(self._width(self._embedder()))], object)
 
     # No properties, which scikit-learn reads to show an estimator.
     def _embedder(self) -> ElmoEmbedder:
@@ -120,8 +120,8 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             changed_ns = tuple(sorted(os.stat(file).st_mtime_ns for file in files))
         return _read(path, changed_ns)
 
-    def _width(self) -> int:
-        return self._embedder().no_vectors(VectorForm(self.layers, pooling=self.pooling)).size
+    def _width(self, embedder: ElmoEmbedder) -> int:
+        return embedder.no_vectors(VectorForm(self.layers, pooling=self.pooling)).size
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -19,8 +19,8 @@ from bilm.options import PRESETS
 from tests import helpers
 
 # What a shell or a CI may have set.
-_SET = "BILM_TRACEBACK COLUMNS FORCE_COLOR TF_CONFIG TF_ENABLE_ONEDNN_OPTS TF_NUM_INTRAOP_THREADS"
-for _name in (*_SET.split(), "TTY_COMPATIBLE"):
+_SET = "BILM_TRACEBACK COLUMNS TF_CONFIG TF_ENABLE_ONEDNN_OPTS TF_NUM_INTRAOP_THREADS"
+for _name in _SET.split():
     os.environ.pop(_name, None)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before anything imports TensorFlow
 # Tracing makes many objects that are no garbage: looking for some less often spares a tenth of the time.

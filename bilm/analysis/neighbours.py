@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.pictures import Picture, Series, Style, View
+from bilm.io import background
 from bilm.options.parameters import UnicodeForm, normaliser
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def find_neighbours(
         for line, sentence in enumerate(map(str.split, lines))
         if (places := [i for i, word in enumerate(sentence) if wanted is None or folded(word) == wanted])
     )
-    for chunk in embedder.in_chunks(sentences, lambda sentence: sentence[1]):
+    for chunk in background.prefetch(embedder.in_chunks(sentences, lambda sentence: sentence[1]), depth=1):
         for (line, sentence, places), vectors in chunk:
             for neighbours, layer in zip(by_layer, vectors, strict=True):
                 neighbours.look_at(line, sentence, places, layer, n_neighbours)

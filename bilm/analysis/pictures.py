@@ -157,10 +157,10 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = False) -> N
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
-            from matplotlib import rc_context
+            from matplotlib import style
 
-            # Without random ids and dates, so that equal pictures give equal bytes.
-            with rc_context({"svg.hashsalt": "bilm"}):
+            # Without random ids, dates and the user's style, so that equal pictures give equal bytes.
+            with style.context(["default", {"svg.hashsalt": "bilm"}]):
                 undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_TENSOR = object()  # in place of a tensor, which would keep its graph
+_TENSOR = ...  # in place of a tensor, which would keep its graph
 
 
 def with_gradient(

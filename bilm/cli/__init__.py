@@ -59,7 +59,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401
         """Run the command."""
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # as standard error is
+            encoding = None if sys.stdout.isatty() else "utf-8"  # as texts are read, whatever the locale
+            sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")  # as standard error is
         with _short_errors():
             return super().invoke(ctx)
 

@@ -183,7 +183,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the arguments, for pickle and copy."""
-        return super().__getstate__() | {"steps": self.steps, "files": self.files}
+        return super().__getstate__() | {"steps": self.steps, "files": []}
 
     @functools.cached_property
     def pipeline(self) -> TextPipeline:
@@ -217,17 +217,18 @@ class ElmoEmbedder(ChunkEmbedder):
         Written to a file, it is a model that `from_model` and ``--model`` take.
         """
         encoder, content = self.model.encoder, io.BytesIO()
-        arrays = {name: keras.ops.convert_to_numpy(leaf) for name, leaf in encoder.named_weights().items()}
-        with TemporaryDirectory() as folder, zipfile.ZipFile(content, "w") as archive:
-            weights = Path(folder, distribution.WEIGHTS_NAME)
-            hdf5_file.write_hdf5(weights, arrays, names.dump_names(encoder.options))
-            archive.write(weights, distribution.WEIGHTS_NAME)
-            archive.writestr(distribution.OPTIONS_NAME, dump.options_text(encoder.options))
-            if self.vocabulary is not None:
-                name = distribution.VOCABULARY_NAME
-                archive.writestr(name, vocabulary_files(self.vocabulary)[name])
-            if self.steps.content is not None:
-                archive.writestr(run_files.TEXT_FILE, self.steps.content)
+        own, weights = names.dump_names(encoder.options), encoder.named_weights()
+        arrays = {n.hdf5: keras.ops.convert_to_numpy(weights[n.own]) for n in own if n.own in weights}
+        members: dict[str, Any] = {distribution.WEIGHTS_NAME: hdf5_file.hdf5_content(arrays)}
+        members[distribution.OPTIONS_NAME] = dump.options_text(encoder.options)
+        if self.vocabulary is not None:
+            name = distribution.VOCABULARY_NAME
+            members[name] = vocabulary_files(self.vocabulary)[name]
+        if self.steps.content is not None:
+            members[run_files.TEXT_FILE] = self.steps.content
+        with zipfile.ZipFile(content, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(zipfile.ZipInfo(name), data)  # without the time: equal models, equal bytes
         return content.getvalue()
 
     def get_output_dim(self) -> int:

@@ -254,13 +254,13 @@ class Scorer:
         order = np.argsort(-packing.row_lengths, kind="stable")
         lengths = packing.row_lengths[order]
         steps, rows = np.divmod(packing.places(np.ones(inputs.shape[1], bool))[0], packing.n_rows)
-        rows = np.argsort(order)[rows]
+        rows, sorter = np.argsort(order)[rows], np.argsort(steps)
         n_steps = int(lengths[-1] if is_one_batch else lengths[0])
         n_at_once = max(1, _WINDOW_TOKENS // packing.n_rows)
         states = self.model.zero_states(packing.n_rows)
         for first in range(0, n_steps, n_at_once):
             end = min(first + n_at_once, n_steps)
-            numbers = np.flatnonzero((steps >= first) & (steps < end))
+            numbers = np.sort(sorter[slice(*np.searchsorted(steps, (first, end), sorter=sorter))])
             n_rows = min(packing.n_rows, enough_rows(int((lengths > first).sum())))
             places = ((steps[numbers] - first) * n_rows + rows[numbers]).astype(np.int32)
             types, type_numbers = np.unique(inputs[:, numbers], return_inverse=True)

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -362,7 +361,7 @@ def sync(path: Path) -> None:
 
 
 def require_disk_space(directory: Path, n_bytes: int) -> None:
-    """Raise the system's error for a full disk or quota early: HDF5 crashes where it closes a file there.
+    """Raise the system's error for a full disk early: HDF5 crashes if the disk fills up as it closes a file.
 
     Args:
         directory: a directory on the disk.
@@ -373,6 +372,3 @@ def require_disk_space(directory: Path, n_bytes: int) -> None:
     """
     if shutil.disk_usage(directory).free < n_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if sys.platform == "linux":  # the free space does not tell a quota
-        with tempfile.TemporaryFile(dir=directory) as file:
-            os.posix_fallocate(file.fileno(), 0, n_bytes)

@@ -16,8 +16,8 @@ _ALLENNLP = (
 )
 _PYTORCH = "a PyTorch file; bilm reads AllenNLP's ELMo in it, given as `weight_file` or `model`"
 _OTHER = (
-    "a model of another kind, such as a SavedModel, a transformer or one of ELMoForManyLangs; models that "
-    "bilm reads (options.json with HDF5 weights) are at vectors.nlpl.eu"
+    "a model of another kind, such as a SavedModel, a transformer or one of ELMoForManyLangs (those of the "
+    "CoNLL17 corpus at vectors.nlpl.eu); bilm reads models with options.json and HDF5 weights"
 )
 _LFS = "a pointer of Git LFS to the file; `git lfs pull` fetches it"
 

@@ -82,7 +82,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def held_back(shows_on_error: bool = False) -> Iterator[None]:
-    """Suppress output to standard error, also of native libraries, in the main thread.
+    """Suppress output to standard error, also of native libraries, if this is the main thread.
 
     Args:
         shows_on_error: print the output after all if the block raises an `Exception`.

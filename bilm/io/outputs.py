@@ -97,7 +97,7 @@ def check_output(
         exists = is_there(target)
         if exists and kind.is_ours is not None and not kind.is_ours(target):
             problem = f"exists and is not {kind.name} that bilm wrote, with nothing else in it"
-            if hidden := next(target.rglob(".*"), None):  # such as .DS_Store
+            if hidden := next(iter([*target.glob(".*"), *target.glob("*/.*")]), None):  # such as .DS_Store
                 problem += f" (it has {hidden.name})"
             raise DataError(f"{path}: {problem}; give another name")
     refuse_inputs(path, inputs)
@@ -127,9 +127,9 @@ def require_kind(path: PathLike, kind: Kind) -> Path:
     if status is not None and stat.S_IFMT(status.st_mode) != wanted:
         raise DataError(f"{path}: is {_kind(status.st_mode)}; give the name of {_KINDS[wanted]} to write")
     target = real_path(path)
-    if os.path.ismount(target) or (kind.is_ours is not None and target == Path.cwd()):
+    if kind.is_ours is not None and (os.path.ismount(target) or target == Path.cwd()):
         problem = "is the current directory or a mount point, which cannot be replaced"
-        raise DataError(f"{path}: {problem}; give another name")
+        raise DataError(f"{path}: {problem}; give the name of a directory in it")
     replaces_directory = status is not None and kind.is_ours is not None
     # A directory that nobody may change cannot be moved aside either.
     for place in (target.parent, target) if replaces_directory else (target.parent,):

@@ -1,5 +1,6 @@
 """Progress of a long task: a line that is updated on a terminal, occasional lines elsewhere."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,8 +14,11 @@ class ProgressLine:
         from rich.live import Live
 
         self._console = Console(stderr=True)
-        self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        is_terminal = self._console.is_terminal and self._console.file.isatty()  # rich asks the environment
+        self._is_terminal = is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=os.isatty(1)
+        )
         self._shown = time.monotonic()
 
     def is_due(self) -> bool:

@@ -152,7 +152,11 @@ class BidirectionalLanguageModel(InferenceModel):
     ) -> None:
         options = load_inference_options(options_file)
         if use_character_inputs:
-            inference.require_characters(options)
+            if options.char_cnn is None:
+                raise OptionsError(
+                    "use_character_inputs: the model reads words of its vocabulary, not characters; give "
+                    "False, and ids of a TokenBatcher; it needs no vectors of dump_token_embeddings"
+                )
             if embedding_weight_file is not None:
                 raise OptionsError(
                     "embedding_weight_file: is for word ids; give use_character_inputs=False with it"

@@ -132,7 +132,7 @@ def write_saved_model(
         DataError: the directory exists and must not be replaced, or cannot be written.
     """
     model = ServedElmo(encoder, vocabulary)
-    signatures = {"default": model.default, "tokens": model.tokens}
+    signatures = {"default": model.default, "tokens": model.tokens, "serving_default": model.default}
     errors = [tf.errors.OpError]
     held = atomic.writing(directory, overwrite=overwrite, kind=_SAVED_MODEL, failure=DataError, errors=errors)
     with held as (temporary,):

@@ -190,9 +190,9 @@ class Precision(Choice):
     """Data type of the factors and results of matrix products; variables, sums and losses are float32.
 
     ``tf32`` is float32 with products that NVIDIA GPUs since Ampere compute with 10 bits of mantissa, several
-    times as fast; other devices use float32. ``float32`` switches it off in commands, training and tests;
-    elsewhere TensorFlow's own setting holds, which is on. With ``float16`` training scales the loss, because
-    gradients would underflow otherwise.
+    times as fast; other devices use float32. ``float32`` switches it off in commands, `train`, `restart` and
+    `test`; elsewhere TensorFlow's own setting holds, which is on. With ``float16`` training scales the loss,
+    because gradients would underflow otherwise.
     """
 
     FLOAT32 = "float32"

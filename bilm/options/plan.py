@@ -25,7 +25,8 @@ class Plan:
         train_prefix: record of the text, see `bilm.data.corpus.corpus_record`.
         heldout_prefix: record of the heldout text, or None.
         eval_every: steps between validations, or ``"epoch"``; None without a heldout text.
-        seed, shuffle, shuffle_buffer, n_gpus, jit, log_every: as in the settings of the call.
+        seed, shuffle, shuffle_buffer, jit, log_every: as in the settings of the call.
+        n_gpus: replicas of each process.
         threads: threads of one operation, which affect the last bits of the results; None if not recorded. A
             resumed call takes them from here, and may be given others.
         workers: number of processes.

@@ -151,7 +151,7 @@ class Embed(_Worker):
 
     A call takes a batch as a dictionary of arrays or as an Arrow table, and returns it as a table with two
     more columns: `tokens`, and `vectors` as nested lists, (layers, words, dim) for all layers, else
-    (words, dim), without words if pooled; a blank sentence has no words.
+    (words, dim); if pooled, they lack the words' dimension. A blank sentence has no words.
 
     Args:
         model: path of the model, valid on every machine; or `ModelArguments`.

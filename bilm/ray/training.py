@@ -314,7 +314,7 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
             name="bilm",
             storage_path=storage,
             failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
-            worker_runtime_env={"env_vars": settings.read_at_import()},  # Ray imports TensorFlow first
+            worker_runtime_env={"env_vars": settings.read_at_import() | {"KERAS_BACKEND": "tensorflow"}},
         ),
     )
     try:

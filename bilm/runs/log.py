@@ -101,7 +101,7 @@ class RunLog:
         with self._writing():
             with open(self._file, "ab") as lines:  # unbuffered, a full disk would cut it
                 lines.write(json.dumps(values).encode() + b"\n")
-            names = values.keys() - {*_SCALARS_LEFT_OUT}
+            names = [name for name in values if name not in _SCALARS_LEFT_OUT]
             scalars = {f"{values['kind']}/{name}": np.array(values[name]) for name in names}
             self._add(record.step, scalars, "scalars", 1)
 

@@ -90,6 +90,8 @@ def run(
         if interrupted is not None:
             interrupted.check_vocabulary(vocabulary)
             begun = interrupted.run_state.plan
+            if isinstance(source, directory.RunModel):
+                source.weight_file.keep(())  # the interrupted call has weights of its own
         elif writes and not request.in_place:
             files.require_replaceable(request.path, request.overwrite, inputs)
         _use_threads(request.settings.threads, begun, reporter)

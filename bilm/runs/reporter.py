@@ -214,8 +214,8 @@ class TrainingResult:
             same call with ``resume=True`` continues it) or ``"dry run"``.
         step: training steps of the model.
         saved: prefix of the last checkpoint saved; None if no steps were left, and for a dry run.
-        best_perplexity, best_step, best_checkpoint: lowest perplexity of the heldout text, its step, and the
-            prefix of its checkpoint, also of earlier calls; None without validations.
+        best_perplexity, best_step, best_checkpoint: lowest perplexity of the heldout text in this and earlier
+            calls, its step, and the prefix of its checkpoint; None without validations.
         n_without_gain: validations of the call since then.
         stop_reason: reason for the stop, or None.
         estimate: estimate by a dry run; None if no steps were left.

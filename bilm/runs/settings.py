@@ -227,7 +227,7 @@ def read_arguments(path: PathLike) -> dict[str, Any]:
             file.refuse_unknown()
         if file.problems:
             raise OptionsError("; ".join(file.problems))
-        values = {name: values[name] for name in values.keys() & {*_IN_FILE} if values[name] is not None}
+        values = {name: value for name, value in values.items() if name in _IN_FILE and value is not None}
         for name, value in values.items():
             if not isinstance(value, _KINDS.get(name, str | int | float)):
                 raise OptionsError(f"{name}: {value!r:.80} has the wrong type; see the run.toml of any run")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
 
 from bilm.backend.on_tensorflow import use_tf32
 from bilm.data.corpus import describe_corpus, read_text
@@ -69,14 +68,15 @@ def test(
     n_rows = 256 if batch_size is None else batch_size
     require_positive(batch_size=n_rows)
     reporter = reporter or ProgressReporter()
+    if not any(map(shards.can_be_read_once, patterns)):  # a pipe is read after the model
+        shards.find_files(patterns)
+    stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
+    scorer = Scorer.from_stored(stored, vocab_file, precision)
     with ExitStack() as resources:
-        files = resources.enter_context(shards.input_files(patterns))
-        stored = ModelArguments(model, save_dir, checkpoint=checkpoint).open()
-        scorer = Scorer.from_stored(stored, vocab_file, precision)
         use_tf32(precision == Precision.TF32, resources)
-        texts: Iterable[Path] = files
         n_files = None
         if raw:
+            files = resources.enter_context(shards.input_files(patterns))
             steps = stored.steps.require()
             sources, skipped = recognise_all(files, patterns, steps.encoding, steps.field)
             for name, reason in skipped.items():
@@ -85,8 +85,10 @@ def test(
             sentences = (f"{sentence}\n".encode() for sentence in read)
             n_files = len(sources)
             name = f"sentences of {shards.name_files([source.name for source in sources])}"
-            texts = [resources.enter_context(shards.spooled(sentences, name, "sentences of the raw text"))]
-        text = read_text([*map(str, texts)], "test_prefix", scorer.vocabulary, resources)
+            patterns = (
+                str(resources.enter_context(shards.spooled(sentences, name, "sentences of the raw text"))),
+            )
+        text = read_text(patterns, "test_prefix", scorer.vocabulary, resources)
         reporter.say(describe_corpus(text.counts, n_files=n_files))
         for doubt in text.doubts:
             reporter.warn(f"corpus: {doubt}")

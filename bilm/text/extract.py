@@ -57,7 +57,7 @@ _READ_AS = {
 _ABOUT = re.compile(
     r"(README|COPYING|COPYRIGHT|NOTICE|CHANGELOG|CITATION|LICEN[CS]E(-[\w.]+)?)(\.\w+)*", re.IGNORECASE
 )
-_TABLE_NAME = re.compile(r"\.[ct]sv\b", re.IGNORECASE)
+_TABLE_NAME = re.compile(r"\.[ct]sv\b[^/]*$", re.IGNORECASE)
 
 
 class NoTextError(DataError):
@@ -367,14 +367,14 @@ def _kind(head: str, name: str, text_field: str) -> Kind:
         return Kind.WIKI
     if re.match(r"<(!doctype\s+)?html\b", head, re.IGNORECASE):
         return Kind.HTML
-    is_xml = re.search(r"\.(xml|tei)\b", name) and head.startswith("<")
+    is_xml = re.search(r"\.(xml|tei)\b[^/]*$", name) and head.startswith("<")
     if is_xml or _XML_START.match(head):
         elements = re.sub(r"(?s)<!--.*?-->|<![^\[>]*(\[.*?\]\s*)?>", "", head)
         root = "".join(re.findall(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)", elements)[:1])
         if root in _REFUSED:
             raise NoTextError(f"{name}: is {_REFUSED[root]}")
         return _ROOTS.get(root, Kind.XML)
-    has_name = re.search(r"\.x?html?\b", name, re.IGNORECASE) and head.startswith("<")
+    has_name = re.search(r"\.x?html?\b[^/]*$", name, re.IGNORECASE) and head.startswith("<")
     if has_name or re.match(rf"<({_OF_HTML})\b[^<>]*>", head, re.IGNORECASE):
         return Kind.HTML
     first, line_end, _ = head.partition("\n")
@@ -447,7 +447,7 @@ def _json_texts(lines: Iterable[str], name: str, key: str) -> Iterator[str]:
 
 def _delimiter(header: str, column: str, name: str) -> str | None:
     """Return the delimiter of a table by its first line, if that names the column; None if it does not."""
-    for mark in "\t,;" if re.search(r"\.tsv\b", name, re.IGNORECASE) else ",;\t":
+    for mark in "\t,;" if re.search(r"\.tsv\b[^/]*$", name, re.IGNORECASE) else ",;\t":
         names = next(csv.reader([header.strip("\r\n").partition("\r")[0]], delimiter=mark), [])
         if column in names and (len(names) > 1 or _TABLE_NAME.search(name)):
             return mark

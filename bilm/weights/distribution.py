@@ -423,6 +423,7 @@ def _weights_among(path: Path, files: Files) -> str:
         WeightsError: there are none or several.
     """
     usual = [name for name in files if name in _WEIGHTS_NAMES or name.endswith(_WEIGHTS_ENDS)]
+    usual = [name for name in usual if "_softmax_" not in name]  # which AllenNLP published apart
     of_allennlp = [name for name in _ALLENNLP_NAMES if name in files][:1]
     of_allennlp = of_allennlp or [name for name in files if name.endswith(".weight_file")]
     candidates = usual or [name for name in files if name.endswith(HDF5_ENDS)] or of_allennlp
@@ -436,7 +437,7 @@ def _only(path: Path, names: Sequence[str], kind: str, files: Files) -> str:
         WeightsError: there are no names or several.
     """
     if len(names) != 1:
-        problem = f"more than one {kind}:" if names else f"no {kind}; found"
+        problem = f"more than one {kind}; give one of" if names else f"no {kind}; found"
         raise WeightsError(f"{path}: not a model: {problem} {shards.name_files(sorted(names or files))}")
     return names[0]
 

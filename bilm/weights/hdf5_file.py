@@ -79,7 +79,8 @@ def stored_arrays(file: h5py.File, source: str) -> dict[str, h5py.Dataset]:
         if _is_array(item):
             stored[name.replace(*ONE_LAYER)] = item
         elif isinstance(item, h5py.Dataset):
-            raise WeightsError(f"{source}: {name!r:.80} is not a stored array of floats, as weights are")
+            problem = f"{name!r:.80} is not a stored array of floats, as weights are; vectors are no model"
+            raise WeightsError(f"{source}: {problem}")
 
     file.visititems(visit)
     return stored
@@ -176,9 +177,9 @@ def write_hdf5(
     with held as (*files, temporary):
         for file, text in zip(files, beside.values(), strict=True):
             file.write_text(text)
-        _write_arrays(temporary, {name.hdf5: arrays[name.own] for name in names})
+        temporary.write_bytes(hdf5_content({name.hdf5: arrays[name.own] for name in names}))
         written = read_hdf5(temporary, names)
-        damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own], equal_nan=True)]
+        damaged = [n.hdf5 for n in names if not np.array_equal(written[n.own], arrays[n.own])]
         if damaged:
             raise WeightsError(f"{path}: read back differently from what was written: {', '.join(damaged)}")
 
@@ -214,11 +215,11 @@ def write_token_embeddings(path: str | Path, vectors: np.ndarray) -> None:
         WeightsError: the file cannot be written.
     """
     with atomic.writing(path, failure=WeightsError, errors=[RuntimeError]) as (temporary,):
-        _write_arrays(temporary, {_VECTORS: vectors})
+        temporary.write_bytes(hdf5_content({_VECTORS: vectors}))
 
 
-def _write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays with a checksum for each chunk, which every HDF5 library verifies as it reads."""
+def hdf5_content(arrays: Arrays) -> memoryview:
+    """Return a file of arrays, with checksums of its chunks that every HDF5 library verifies as it reads."""
     content = io.BytesIO()  # HDF5 crashes if a disk or quota is full when it closes a file there
     with h5py.File(content, "w") as file:
         for name, array in arrays.items():
@@ -227,4 +228,4 @@ def _write_arrays(path: Path, arrays: Arrays) -> None:
             # Of a chunk that damage hides, HDF5 reads the fill value, which is refused.
             settings = {"chunks": chunks, "fletcher32": True, "fillvalue": np.nan}
             file.create_dataset(name, data=array, dtype="float32", **settings)
-    path.write_bytes(content.getbuffer())
+    return content.getbuffer()

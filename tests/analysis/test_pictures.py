@@ -26,7 +26,7 @@ from bilm.errors import DataError
 from tests.helpers import figure_of, markup_of
 
 pytest.importorskip("plotly")
-pytest.importorskip("matplotlib")
+matplotlib = pytest.importorskip("matplotlib")
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&%{x}\x1b[2J\udcff\uffff$x$ \ufeffy"
 ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;&amp;&#37;{x}\\x1b[2J\\udcff\\uffff$x$ \\ufeffy"
@@ -68,6 +68,7 @@ def test_equal_pictures_have_equal_bytes(ending, tmp_path, monkeypatch):
     for epoch in ("0", "1795240000"):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
+        monkeypatch.setitem(matplotlib.rcParams, "axes.facecolor", "black")  # the user's style
     with pytest.raises(DataError, match="exists"):
         save_picture(picture(), tmp_path / f"0.{ending}")
     assert (tmp_path / f"0.{ending}").read_bytes() == (tmp_path / f"1795240000.{ending}").read_bytes()

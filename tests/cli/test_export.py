@@ -73,7 +73,8 @@ def check_both_signatures(loaded, expected, n_layers, dim):
     sentences = sentences_of("char")
     check(loaded.signatures["tokens"](**padded(sentences)), expected, n_layers, dim)
     strings = tf.constant([" ".join(words) for words in sentences])
-    check(loaded.signatures["default"](strings=strings), expected, n_layers, dim)
+    for name in ("default", "serving_default"):  # the second is TensorFlow Serving's
+        check(loaded.signatures[name](strings=strings), expected, n_layers, dim)
 
 
 @pytest.mark.slow

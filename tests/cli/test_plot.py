@@ -76,7 +76,8 @@ def test_terminal_chart(noted, monkeypatch):
 
 
 def test_ascii_chart(noted):
-    drawn = python("-m", "bilm", "plot", noted, PYTHONIOENCODING="latin-1").stdout
+    code = "import sys; sys.stdout.isatty = lambda: True; from bilm.__main__ import main; main()"
+    drawn = python("-c", code, "plot", noted, PYTHONIOENCODING="latin-1").stdout
     assert drawn.isascii() and drawn.splitlines()[-1].startswith(". training, sampled softmax")
 
 

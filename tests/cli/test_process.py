@@ -1,5 +1,6 @@
 """The process around a command: standard streams that are closed or fail, and signals."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from bilm.cli import process
 from bilm.cli.process import StopRequests
-from tests.helpers import TRAIN, VOCAB
+from tests.helpers import TRAIN, VOCAB, python
 
 CHECK = ("-m", "bilm", "vocab", "check", VOCAB)
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
@@ -78,6 +79,13 @@ def test_signal_leaves_nothing(number, tmp_path):
     assert process.returncode == -number
     assert errors == b"\nAborted!\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_utf8_in_any_locale(tmp_path):
+    (tmp_path / "a").write_text("ł \U0001f600 x\n" * 3)
+    flags = ("--out", tmp_path / "c", "--tokens", "--heldout", 0, "--json")
+    done = python("-m", "bilm", "prepare", tmp_path / "a", *flags, PYTHONIOENCODING="iso8859-9")
+    assert json.loads(done.stdout)["examples"][0] == "ł \U0001f600 x"  # which `python` reads as UTF-8
 
 
 def test_first_process_of_a_container_has_the_status_of_its_signal(monkeypatch, default_handlers):

@@ -135,6 +135,7 @@ def test_terminal_line_fits(width, train, monkeypatch):
 
 
 def test_dumb_terminal_gets_lines(train, monkeypatch):
+    assert "\x1b" not in shown(monkeypatch, train, FORCE_COLOR="1")  # a pipe, whatever the environment says
     text = shown(monkeypatch, train, 80, TERM="dumb")
     assert "\x1b" not in text and [line[:8] for line in text.split("\r\n") if "step" in line] == [
         "training",

@@ -183,12 +183,11 @@ def test_models_refuse_to_run_in_a_fork(embedder, files, monkeypatch):
     calls = [lambda: embedder.embed_batch(SENTENCES), lambda: model(ids)]
     calls += [lambda: list(predictor(SENTENCES)), lambda: list(predictor.predict(SENTENCES))]
     calls += [lambda: ElmoEmbedder(*files)]
-    in_use = embedder._free.get()  # by another thread, which is not in the fork
+    monkeypatch.setattr(embedder, "_free", None)  # a thread that is not in the fork has the model
     monkeypatch.setattr(os, "getpid", lambda: 1)
     for call in calls:
         with pytest.raises(ProcessError, match="cannot run in a fork: start processes with .*spawn"):
             call()
-    embedder._free.put(in_use)
 
 
 @pytest.mark.slow
@@ -206,6 +205,12 @@ def test_copies_give_equal_vectors(embedder, expected, stateful, word_files):
     for found in vectors:
         assert_equal(found, vectors[0])
     assert_equal(stateful.embed_batch(SENTENCES[2:]), vectors[0])
+
+
+def test_archive_has_no_time(embedder, monkeypatch):
+    before, now = embedder.to_bytes(), time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 60)
+    assert embedder.to_bytes() == before
 
 
 def test_fingerprint_is_that_of_options_and_words_too(word_files, tmp_path):

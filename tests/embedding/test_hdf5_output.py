@@ -65,6 +65,14 @@ def parts(out):
 # --- datasets -------------------------------------------------------------------------------------------
 
 
+def test_file_is_the_same_wherever_parts_end(out, monkeypatch):
+    embed(out)
+    before = out.read_bytes()
+    monkeypatch.setattr("bilm.embedding.hdf5_output._PART_BYTES", 1)
+    embed(out, overwrite=True)
+    assert out.read_bytes() == before
+
+
 def test_lines_keep_numbers(out, tmp_path):
     report = embed(out, ["a b", "", "  ", "a b", " c "])
     assert (report.n_lines, report.n_blank, report.n_tokens, report.n_kept) == (5, 2, 5, 0)

@@ -236,7 +236,7 @@ def test_arguments_contradicting_options_are_refused(tmp_path):
     with pytest.raises(WeightsError, match="has no array 'embedding'"):
         BidirectionalLanguageModel(options, weights, False, weights)
     options, weights = write_model(tmp_path, char_cnn=None)
-    with pytest.raises(OptionsError, match="not characters"):
+    with pytest.raises(OptionsError, match="not characters; give False, and ids of a Tok"):
         BidirectionalLanguageModel(options, weights)
 
 

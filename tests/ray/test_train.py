@@ -160,6 +160,8 @@ def test_workers_lost_too_often_are_told(monkeypatch):
     settings = make.call_args.kwargs
     scaling, failures = settings["scaling_config"], settings["run_config"].failure_config.max_failures
     assert (scaling.num_workers, scaling.use_gpu, failures) == (2, True, 10)
+    environment = settings["run_config"].worker_runtime_env["env_vars"]
+    assert environment["KERAS_BACKEND"] == "tensorflow"
 
 
 HELD = CheckpointError("in use")

@@ -265,6 +265,7 @@ def test_train_restores_process_state_and_runs_alone(tmp_path, monkeypatch):
     allowed.clear()
     bilm.test(HELDOUT, tmp_path / "run", reporter=told, precision="tf32")
     assert allowed and all(allowed)
+    tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def test_missing_text_is_told_before_the_model_is_read(monkeypatch):

@@ -29,12 +29,8 @@ def train(path, n_steps=2, on_step=lambda report: None, **arguments):
 
 def test_tf32_is_allowed_for_the_call(tmp_path):
     is_allowed, seen = tf.config.experimental.tensor_float_32_execution_enabled, []
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    try:
-        train(tmp_path / "run", 1, lambda report: seen.append(is_allowed()), precision="tf32")
-        assert seen == [True] and not is_allowed()
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(True)
+    train(tmp_path / "run", 1, lambda report: seen.append(is_allowed()), precision="tf32")
+    assert seen == [True] and not is_allowed()  # as `conftest` sets it
 
 
 def test_restart_shuffles_anew(tmp_path, monkeypatch):

@@ -470,6 +470,9 @@ SAMPLES = {
     "JSON of wikiextractor": Sample(
         json.dumps({"id": "1", "revid": "2", "url": "u", "title": "t", "text": "A&amp;B"}), ["A & B"]
     ),
+    "Folder with an ending": Sample(
+        {"a.html.d/b.xml.d/t": "<<A text\nof Gutenberg."}, ["< < A text of Gutenberg ."], page=["plain text:"]
+    ),
     "Numbered fragment": Sample("[1]\nOne.", ["[ 1 ] One ."]),
     "JSON lines, another key": Sample('\ufeff{"body": "A b"}', ["A b"], flags="--field body"),
     "CoNLL-U": Sample(CONLLU, ["del Sr.", "No"], page=["CoNLL-U:"]),

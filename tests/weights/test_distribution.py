@@ -66,14 +66,15 @@ def test_vocabularies_are_found(name, tmp_path):
 
 def test_file_finds_the_other_beside_it(tmp_path):
     files = {"x_weights.hdf5": WEIGHTS.read_bytes(), "x_options.json": OPTIONS.read_bytes(), "y.hdf5": b""}
-    folder = write_folder(tmp_path / "pair", files)
+    folder = write_folder(tmp_path / "pair", files | {"x_softmax_weights.hdf5": b""})
+    assert_is_the_model(find_distribution(folder))
     for name in ("x_weights.hdf5", "x_options.json"):
         assert_is_the_model(find_distribution(folder / name))
     files = model_files("a.weight_file", "a.options_file") | {"b.weight_file": b"", "b.options_file": b""}
     folder = write_folder(tmp_path / "fta", files)
     for name in ("a.weight_file", "a.options_file"):
         assert_is_the_model(find_distribution(folder / name))
-    assert "more than one file of weights: a.weight_file, b.weight_file" in refused(tmp_path)
+    assert "more than one file of weights; give one of a.weight_file, b.weight_file" in refused(tmp_path)
     folder = write_folder(tmp_path / "m", model_files(".w"))
     assert_is_the_model(find_distribution(folder / ".w"))
 
@@ -118,7 +119,7 @@ def test_files_that_are_missing(tmp_path):
 def test_several_candidates_are_refused(tmp_path):
     files = model_files() | {"weights.hdf5": b""}
     assert refused(write_folder(tmp_path / "two", files)) == (
-        ": not a model: more than one file of weights: model.hdf5, weights.hdf5"
+        ": not a model: more than one file of weights; give one of model.hdf5, weights.hdf5"
     )
     files = {"a/options.json": b"{}", "b/options.json": b"{}"}
     assert ": several folders hold an options.json: a, b" in refused(write_zip(tmp_path / "x.zip", files))

@@ -30,8 +30,9 @@ def info(model: Path, with_arrays: bool, as_json: bool) -> None:
     Prints the number of parameters of each part, hyper-parameters, checkpoints and training progress.
     """
     from bilm.analysis.info import describe  # imports h5py, not needed for completion
+    from bilm.run_directory.files import is_run
 
-    if model.is_dir():
+    if is_run(model):
         process.import_tensorflow()
     facts, lines = describe(model)
     if as_json:
@@ -112,8 +113,8 @@ def score(
     """Print log-probabilities of SENTENCES, one per line (- for stdin), under the full softmax.
 
     Logarithms are natural. Each sentence is scored by itself; blank lines are skipped. The forward score is
-    the sum over the words and </S>, the backward score over <S> and the words. Words outside the vocabulary
-    are scored as <UNK>.
+    the sum over the words and </S>, the backward score over <S> and the words, so that the perplexity of a
+    sentence is exp(-score / (words + 1)). Words outside the vocabulary are scored as <UNK>.
 
     With --ray, several processes do the work, and SENTENCES may be a URL.
     """
@@ -224,8 +225,8 @@ def predict(
 ) -> None:
     """Print the most probable words for each position in SENTENCES, one per line (- for stdin).
 
-    A word is predicted from its context, without the word itself. For a gap at the end of a line these are
-    possible next words, elsewhere substitutes. Only words of the vocabulary are predicted, without <S>, </S>
+    A word is predicted from its context, without the word itself. For the next word of an unfinished line,
+    end it with a gap and give --context left. Only words of the vocabulary are predicted, without <S>, </S>
     and <UNK>.
 
     Of several gaps in a line (--gap, --patterns) the surest is filled first; the rest are predicted anew.
