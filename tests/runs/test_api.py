@@ -372,66 +372,34 @@ def test_rows_are_those_of_bilm_tfs_number():
         bilm.test(HELDOUT, "run", batch_size=2)
 
 
-# --- scripts in the form of those in bilm-tf's bin, as users edit them ----------------------------
-
-
-TRAIN_ELMO = """
-from bilm.training import train, load_options_latest_checkpoint, load_vocab
-from bilm.data import BidirectionalLMDataset
-
-vocab = load_vocab(vocab_file, 50)
-options = {**of_the_model, "n_epochs": 2, "n_train_tokens": 120, "n_tokens_vocab": vocab.size}
-options["batch_size"], options["unroll_steps"], options["all_clip_norm_val"] = 4, 5, 10.0
-data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=False)
-options["softmax_bias_init"] = "unigram"
-train(options, data, 1, save_dir, save_dir)
-"""
-RESTART = """
-from bilm.training import train, load_options_latest_checkpoint, load_vocab
-from bilm.data import LMDataset, BidirectionalLMDataset
-
-options, ckpt_file = load_options_latest_checkpoint(save_dir)
-vocab = load_vocab(vocab_file, options["char_cnn"]["max_characters_per_token"])
-data = BidirectionalLMDataset(train_prefix, vocab, test=False, shuffle_on_load=True)
-options["n_train_tokens"] = 100
-options["n_epochs"] = 1
-options["batch_size"] = 2
-train(options, data, 1, save_dir, save_dir, restart_ckpt_file=ckpt_file)
-"""
-RUN_TEST = """
-from bilm.training import test, load_options_latest_checkpoint, load_vocab
-from bilm.data import LMDataset, BidirectionalLMDataset
-
-options, ckpt_file = load_options_latest_checkpoint(save_dir)
-vocab = load_vocab(vocab_file, 50)
-data = BidirectionalLMDataset(test_prefix, vocab, test=True, shuffle_on_load=False)
-perplexity = test(options, ckpt_file, data, batch_size=2)
-"""
-DUMP = """
-from bilm.training import dump_weights
-
-dump_weights(save_dir, outfile)
-"""
+# --- calls as in the scripts of bilm-tf's bin, edited by users --------------------------------------
 
 
 @pytest.mark.slow
 def test_edited_bilm_tf_scripts_run(tmp_path):
     save_dir, outfile = str(tmp_path / "run"), str(tmp_path / "weights.hdf5")
-    texts = {"train_prefix": str(TRAIN), "test_prefix": str(HELDOUT), "vocab_file": str(VOCAB)}
-    of_the_model = small_options(char_cnn={"max_characters_per_token": 50}, lstm={"n_layers": 1})
-    names = texts | {"save_dir": save_dir, "outfile": outfile, "of_the_model": of_the_model}
-    exec(TRAIN_ELMO, names)
+    vocab = load_vocab(str(VOCAB), 50)
+    options = small_options(char_cnn={"max_characters_per_token": 50}, lstm={"n_layers": 1})
+    options |= {"n_epochs": 2, "n_train_tokens": 120, "n_tokens_vocab": vocab.size, "batch_size": 4}
+    options |= {"unroll_steps": 5, "all_clip_norm_val": 10.0, "softmax_bias_init": "unigram"}
+    data = BidirectionalLMDataset(str(TRAIN), vocab, test=False, shuffle_on_load=False)
+    train(options, data, 1, save_dir, save_dir)
     assert newest_arrays(save_dir)["global_step"] == 12  # 2 epochs of 120 tokens, 20 in a batch
-    options = json.loads((tmp_path / "run" / "options.json").read_text())
-    assert (options["optimizer"], options["learning_rate"]) == ("adagrad", 0.2)
-    assert not options["variational_dropout"] and options["softmax_bias_init"] == "unigram"
+    written = json.loads((tmp_path / "run" / "options.json").read_text())
+    assert (written["optimizer"], written["learning_rate"]) == ("adagrad", 0.2)
+    assert not written["variational_dropout"] and written["softmax_bias_init"] == "unigram"
     assert "shuffle = false\n" in (tmp_path / "run" / "run.toml").read_text()
-    exec(RESTART, names)
+    options, checkpoint = load_options_latest_checkpoint(save_dir)
+    vocab = load_vocab(str(VOCAB), options["char_cnn"]["max_characters_per_token"])
+    data = BidirectionalLMDataset(str(TRAIN), vocab, test=False, shuffle_on_load=True)
+    options |= {"n_train_tokens": 100, "n_epochs": 1, "batch_size": 2}
+    train(options, data, 1, save_dir, save_dir, restart_ckpt_file=checkpoint)
     assert newest_arrays(save_dir)["global_step"] == 22  # 100 more tokens, 10 in a batch
-    exec(RUN_TEST, names)
-    same = bilm.test(HELDOUT, save_dir, batch_size=2, compat="bilm-tf")
-    assert names["perplexity"] == same.perplexity
-    exec(DUMP, names)
+    options, checkpoint = load_options_latest_checkpoint(save_dir)
+    data = BidirectionalLMDataset(str(HELDOUT), vocab, test=True, shuffle_on_load=False)
+    perplexity = training.test(options, checkpoint, data, batch_size=2)
+    assert perplexity == bilm.test(HELDOUT, save_dir, batch_size=2, compat="bilm-tf").perplexity
+    training.dump_weights(save_dir, outfile)
     assert bilm.ElmoEmbedder.from_model(outfile).embed_sentence(["So", "it", "does"]).shape == (2, 3, 8)
 
 
