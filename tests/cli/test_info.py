@@ -14,8 +14,8 @@ from bilm.analysis.info import _architecture
 from bilm.errors import OptionsError
 from bilm.options import LSTMOptions, Options
 from bilm.run_directory import files
-from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder, write_zip
-from tests.helpers import GOLDEN, TRAIN, VARIANTS, newest_arrays, refuse, run, snapshot, write_json
+from tests.distributed import OPTIONS, WEIGHTS, model_files, write_folder, write_zip
+from tests.helpers import GOLDEN, TRAIN, VARIANTS, newest_arrays, refuse, run, write_json
 from tests.records import call_line, heldout_line, train_line, write_lines
 
 
@@ -138,12 +138,10 @@ def test_other_files_are_refused(weights, trained, tmp_path):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder, an archive, AllenNLP's pair and a run of bilm-tf; not to be changed."""
+    """A folder and an archive; not to be changed."""
     place = tmp_path_factory.mktemp("made")
     write_folder(place / "folder", model_files())
     write_zip(place / "193.zip", model_files())
-    write_folder(place / "pair", model_files("elmo_2x_weights.hdf5", "elmo_2x_options.json"))
-    bilm_tf_run(place / "run")
     return place
 
 
@@ -152,35 +150,6 @@ def text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("Time flies\n\nthe river sang\n")
     return path
-
-
-def embed(text, out, *flags):
-    run("embed", text, out, *flags)
-    with h5py.File(out) as file:
-        return [file[str(i)][...] for i in range(3)]
-
-
-# --- what is taken --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def expected(made, tmp_path_factory):
-    place = tmp_path_factory.mktemp("expected")
-    (place / "text.txt").write_text("Time flies\n\nthe river sang\n")
-    return embed(place / "text.txt", place / "out.hdf5", "--options-file", OPTIONS, "--weight-file", WEIGHTS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "flags"), [("193.zip", ()), ("pair/elmo_2x_weights.hdf5", ()), ("run", ("--checkpoint", 12))]
-)
-@pytest.mark.usefixtures("opened_once")
-def test_embed(name, flags, made, expected, text, tmp_path):
-    before = snapshot(made)
-    vectors = embed(text, tmp_path / "out.hdf5", "--model", made / name, *flags)
-    for found, wanted in zip(vectors, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert snapshot(made) == before
 
 
 @pytest.mark.slow
