@@ -15,7 +15,7 @@ from bilm.errors import CheckpointError, WeightsError
 from bilm.io import atomic
 from bilm.models.language_model import LanguageModel
 from bilm.options import Options
-from bilm.options.options_file import load_inference_options, load_options
+from bilm.options.options_file import load_options
 from bilm.vocabulary.vocabulary_file import SPECIAL_TOKENS
 from bilm.weights.arrays import check_shapes
 from bilm.weights.checkpoint_file import CheckpointFile, write_checkpoint
@@ -25,15 +25,12 @@ from bilm.weights.names import dump_names, weight_names
 from bilm.weights.transfer import WORD_ARRAYS, Remapping, set_weights
 from tests.helpers import (
     GOLDEN,
-    VARIANTS,
     assert_same_arrays,
     invoke,
     largest_file,
     refuse,
     small_options,
 )
-
-DUMPED = [variant for variant in VARIANTS if (GOLDEN / variant / "weights.hdf5").is_file()]
 
 
 def options_of(**changes):
@@ -54,17 +51,6 @@ def test_one_layer_has_no_multi_rnn_cell():
 
 
 # --- HDF5 -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("variant", DUMPED)
-def test_dumps_of_bilm_tf_are_read(variant):
-    """The options that go with them say nothing of the vocabulary, and are enough."""
-    names = dump_names(load_inference_options(GOLDEN / variant / "options.json"))
-    arrays = read_hdf5(GOLDEN / variant / "weights.hdf5", names)
-    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
-        for name in names:
-            if not name.is_softmax:
-                np.testing.assert_array_equal(arrays[name.own], expected[name.tf1], err_msg=name.own)
 
 
 def test_check_shapes_names_every_difference():
@@ -217,19 +203,6 @@ def test_write_hdf5_leaves_nothing_above_the_limit(tmp_path):
     ):
         write_hdf5(tmp_path / "x.hdf5", arrays, names)
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_checkpoints_of_bilm_tf_are_read(variant):
-    directory = GOLDEN / variant / "final"
-    names = weight_names(load_options(directory / "options.json"))
-    checkpoint = CheckpointFile(directory / "model.ckpt-12")
-    assert checkpoint.step() == 12
-    weights, accumulators = checkpoint.read(names), checkpoint.accumulators(names)
-    with np.load(GOLDEN / variant / "final_variables.npz") as expected:
-        for name in names:
-            np.testing.assert_array_equal(weights[name.own], expected[name.tf1])
-            np.testing.assert_array_equal(accumulators[name.own], expected[f"{name.tf1}/Adagrad"])
 
 
 def test_all_accumulators_are_there_or_none(tmp_path):
