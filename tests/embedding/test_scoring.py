@@ -2,11 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data.lm_datasets import BidirectionalLMDataset
 from bilm.data.packing import stretches
 from bilm.data.stream import encode_sentences
 from bilm.embedding import scoring
@@ -66,28 +64,6 @@ def test_stretches_are_whole_sentences(lengths):
     sizes = stretches(lengths)
     assert set(itertools.accumulate(sizes)) <= {*itertools.accumulate(lengths)}
     assert sum(sizes) == sum(lengths) and min(sizes[:-1], default=1000) >= 1000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [1, 4])
-def test_rows_equal_reference(scorer, tmp_path, n_rows):
-    path = tmp_path / "text"
-    path.write_text("\n".join([*LINES[:3], "", *LINES[3:8], "the\n"]))
-    model = scorer.model
-    losses, n_tokens, states = np.zeros(2), 0, model.zero_states(n_rows)
-    for batch in BidirectionalLMDataset(path, VOCABULARY, test=True).iter_batches(n_rows, 1):
-        after = []
-        for direction, suffix in enumerate(("", "_reverse")):
-            words = tf.gather(model.encoder.encode_types(), batch[f"token_ids{suffix}"].T)
-            outputs, state = model.encoder.run_direction(direction, words, states[direction])
-            logits = model.softmax(outputs[-1][0])
-            targets = batch[f"next_token_id{suffix}"][:, 0]
-            exact = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
-            losses[direction] += float(tf.reduce_sum(exact))
-            after.append(state)
-        states, n_tokens = after, n_tokens + n_rows
-    result = scorer.evaluate([text(path.read_text().splitlines())], n_rows=n_rows)
-    assert_close(result, Evaluation(tuple(losses / n_tokens), n_tokens, ()))
 
 
 @pytest.mark.parametrize("window", [100, 1 << 13])
