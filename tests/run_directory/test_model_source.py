@@ -1,18 +1,14 @@
-"""A model by its path: what is taken for a run, what for weights, and what is assumed of cut options."""
-
-import json
-import shutil
+"""A model by its path: what is taken for a run, and what for weights."""
 
 import pytest
 
-import bilm
 from bilm.errors import ArgumentError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.model_source import ModelArguments
 from bilm.weights.distribution import StoredModel
 from tests import helpers
 from tests.distributed import OPTIONS, WEIGHTS, bilm_tf_run, model_files, write_folder
-from tests.helpers import FILES, GOLDEN, HELDOUT, VOCAB, write_json
+from tests.helpers import FILES, GOLDEN
 
 
 def refused(path):
@@ -72,23 +68,3 @@ def test_ambiguous_arguments_are_refused(arguments):
 def test_one_of_two_files_finds_the_other_beside_it():
     for arguments in ({"options_file": FILES[0]}, {"weight_file": FILES[1]}):
         assert ModelArguments(**arguments).open().source == ModelArguments(FILES[1]).open().source
-
-
-# --- options that were cut --------------------------------------------------------------------------------
-
-
-def without(path, *keys):
-    """Take keys out of the options of a run."""
-    options = json.loads((path / "options.json").read_text())
-    write_json(path / "options.json", {key: options[key] for key in options.keys() - keys})
-    return path
-
-
-@pytest.mark.slow
-def test_bilm_tf_perplexity_needs_no_training_options(tmp_path, caplog):
-    copy = shutil.copytree(GOLDEN / "word-shared" / "final", tmp_path / "final")
-    recorded = json.loads((GOLDEN / "word-shared" / "expected.json").read_text())
-    without(copy, "unroll_steps", "batch_size", "n_negative_samples_batch", "dropout", "n_epochs")
-    found = bilm.test(HELDOUT, copy, compat="bilm-tf", vocab_file=VOCAB, batch_size=2).perplexity
-    assert found == pytest.approx(recorded["test_perplexity_by_batch_size"]["2"], rel=1e-5)
-    assert caplog.records == []
