@@ -1078,16 +1078,6 @@ def test_train_takes_a_corpus(tmp_path, monkeypatch):
         assert refuse(*command, "--corpus", corpus, *config) == "enough"
         assert seen["corpus"] == str(corpus) and seen.get("max_steps") == (3 if config else None)
         assert seen["vocab_file"] == str(corpus / "vocab.txt")
-    (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\n')
-    typed = ("--train-prefix", raw / "00.txt", "--vocab-file", corpus / "vocab.txt")
-    assert refuse(*command, "--config", tmp_path / "run.toml", *typed) == "enough" and "corpus" not in seen
-    (tmp_path / "run.toml").write_text(f'corpus = "{corpus}"\nheldout_prefix = "{corpus}/heldout.txt"\n')
-    other = ("--heldout-prefix", raw / "00.txt")
-    assert refuse(*command, "--config", tmp_path / "run.toml", *other) == "enough"
-    assert (seen["corpus"], seen["heldout_prefix"]) == (str(corpus), (str(raw / "00.txt"),))
-    bilm.prepare([raw], tmp_path / "new")
-    assert refuse(*command, "--config", tmp_path / "run.toml", "--corpus", tmp_path / "new") == "enough"
-    assert seen["heldout_prefix"] == (str(tmp_path / "new/heldout.txt"),)
 
 
 def test_corpus_is_its_files(tmp_path):
