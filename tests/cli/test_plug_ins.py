@@ -1,15 +1,13 @@
 """Commands of other packages, by entry point."""
 
 import click
-import pytest
 
 from bilm.cli import main
-from tests.helpers import invoke, refuse, run
+from tests.helpers import refuse, run
 
 
-@pytest.fixture
-def _plug_ins(tmp_path, monkeypatch):
-    """An installed package with two commands, of which one cannot be imported."""
+def test_commands_of_other_packages(tmp_path, monkeypatch):
+    """Of an installed package, one of which cannot be imported; help and completion import neither."""
     about = tmp_path / "more_lines-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: more-lines\nVersion: 1.0\n")
@@ -26,28 +24,12 @@ def _plug_ins(tmp_path, monkeypatch):
         "    click.echo(f'{n} lines')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.usefixtures("_plug_ins")
-def test_help_lists_commands_without_import():
     assert [line.split() for line in run("--help").splitlines()[-2:]] == [
         ["count-lines", "from", "more_lines"],
         ["broken", "from", "missing_lines"],
     ]
-
-
-@pytest.mark.usefixtures("_plug_ins")
-def test_completion_offers_commands_without_import():
     offered = main.shell_complete(click.Context(main, info_name="bilm"), "")
     assert {"train", "count-lines", "broken"} <= {item.value for item in offered}
-
-
-@pytest.mark.usefixtures("_plug_ins")
-def test_command_of_other_package_runs():
     assert run("count_lines", 3) == "3 lines\n"
     assert refuse("count-lines", "--", -1) == "text.txt: fewer than no lines"
     assert "--preset" in run("train", "--help")  # bilm's own come first
-
-
-def test_unknown_command_is_refused():
-    assert "No such command 'count-lines'" in invoke("count-lines").output
