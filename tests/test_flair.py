@@ -7,17 +7,16 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import OptionsError
-from tests.helpers import FILES, run
+from tests.helpers import FILES
 
 pytest.importorskip("flair")
 
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
-from flair.embeddings import OneHotEmbeddings, StackedEmbeddings, WordEmbeddings
+from flair.embeddings import OneHotEmbeddings, StackedEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
-from gensim.models import KeyedVectors
 
 from bilm.flair import ElmoEmbeddings
 
@@ -55,17 +54,6 @@ def test_embeddings_of_one_sentence_are_kept_apart():
         (expected,) = ElmoEmbedder(*FILES).embed_sentences([["the", "river"]], layers=layer)
         for token, vector in zip(text, expected, strict=True):
             np.testing.assert_allclose(token.get_embedding([embeddings.name]).cpu(), vector, atol=1e-6)
-
-
-def test_flair_and_gensim_read_word_vectors(tmp_path):
-    text, file = tmp_path / "text", tmp_path / "types.txt"
-    text.write_text("\n".join(TEXTS))
-    run("embed", text, file, "--model", FILES[1], "--format", "word2vec")
-    vectors = KeyedVectors.load_word2vec_format(file)
-    sentence = Sentence("the river")
-    WordEmbeddings(str(file)).embed(sentence)
-    for token in sentence:
-        np.testing.assert_allclose(token.embedding.cpu(), vectors[token.text], atol=1e-5)
 
 
 def test_embeddings_refuse_missing_layer():

@@ -87,7 +87,7 @@ def test_parquet_has_row_for_each_occurrence(files, tmp_path, model):
 
 def read_word2vec(path):
     head, *lines = path.read_text(encoding="utf-8").splitlines()
-    vectors = {word: np.array(numbers, float) for word, *numbers in map(str.split, lines)}
+    vectors = {word: np.array(numbers, float) for word, *numbers in (line.split(" ") for line in lines)}
     assert head == f"{len(lines)} {len(next(iter(vectors.values())))}"
     return vectors
 
