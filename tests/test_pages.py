@@ -51,16 +51,6 @@ REDUCED = {
 SCRIPTS = {"train_elmo": "train", "run_test": "test", "dump_weights": "dump-weights", "restart": "restart"}
 
 
-@contextlib.contextmanager
-def inside(directory):
-    before = Path.cwd()
-    os.chdir(directory)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
 def check_installation(line):
     """Such a command is not run, but what it names is there."""
     program, what = line.split(" ", 1)
@@ -114,61 +104,38 @@ def run_code(code, page):
 
 def run_block(language, code, page, directory):
     """Run a block of a page; the directory after it."""
-    with inside(directory):
+    with contextlib.chdir(directory):
         if language == "python":
             run_code(code, page)
     for line in code.splitlines() if language == "console" else ():
-        with inside(directory):
+        with contextlib.chdir(directory):
             directory = run_line(line, directory)
     return directory
 
 
-class Course:
-    """The pages that go on in one directory; those before a page are run first."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.done: list[str] = []
-
-    def run(self, page):
-        if page in self.done:
-            return
-        for before in [*COURSE][: [*COURSE].index(page)]:
-            self.run(before)
-        self.done.append(page)
-        for language, code in pages.blocks(page):
-            self.directory = run_block(language, code, page, self.directory)
-        if page == QUICK_START:
-            self._write_raw_text()
-
-    def _write_raw_text(self):
-        (self.directory / "raw").mkdir()
-        for name in ("train.txt", "heldout.txt"):
-            text = (CHAR / name).read_text(encoding="utf-8").replace("\n", "\n\n")
-            (self.directory / "raw" / name).write_text(text, encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def course(tmp_path_factory, tiny):
-    return Course(tmp_path_factory.mktemp("course"))
-
-
-@slow
-@pytest.mark.parametrize("page", COURSE)
-def test_course(page, course):
-    course.run(page)
-    for name in COURSE[page]:
-        assert (course.directory / name).exists(), name
+    """The directory after all pages of the course, in the order of a reader."""
+    directory = tmp_path_factory.mktemp("course")
+    for page, left in COURSE.items():
+        for language, code in pages.blocks(page):
+            directory = run_block(language, code, page, directory)
+        assert [name for name in left if not (directory / name).exists()] == [], page
+        if page == QUICK_START:
+            (directory / "raw").mkdir()
+            for name in ("train.txt", "heldout.txt"):
+                text = (CHAR / name).read_text(encoding="utf-8").replace("\n", "\n\n")
+                (directory / "raw" / name).write_text(text, encoding="utf-8")
+    return directory
 
 
 @slow
 def test_file_formats(course):
-    course.run("docs/file-formats.md")
     part = pages.text("docs/file-formats.md").partition("## Run directory")[2].partition("### ")[0]
     names = [name for row in pages.rows(part) for name in re.findall(r"`([^`]+)`", row[0])]
     patterns = [re.escape(name).replace(r"\.\.\.", ".*").replace(r"\*", ".*") for name in names]
     known = re.compile("|".join(re.sub("-N", "-[0-9]+", pattern) for pattern in patterns))
-    assert [path for path in (course.directory / "watched").iterdir() if not known.fullmatch(path.name)] == []
+    assert [path for path in (course / "watched").iterdir() if not known.fullmatch(path.name)] == []
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +170,7 @@ def test_ray(tmp_path):
         shutil.copyfile(CHAR / name, tmp_path / name)
     (tmp_path / "mine").mkdir()
     shutil.copyfile(CHAR / "heldout.txt", tmp_path / "mine/heldout.txt")
-    with inside(tmp_path), local_ray():
+    with contextlib.chdir(tmp_path), local_ray():
         for language, code in pages.blocks(ON_RAY):
             run_block(language, code, ON_RAY, tmp_path)
 
