@@ -388,7 +388,7 @@ def test_resume_identifies_text_by_bytes(run_copy, tmp_path, monkeypatch):
         assert first.startswith("corpus: 1 file, 240 sentences") and last == "finished: None"
     moved.write_bytes(moved.read_bytes()[::-1])
     message = refusal(run_copy, moved)
-    assert f"another text: {moved}: differs from the file that was counted" in message
+    assert f"`train_prefix`: cannot be resumed with another text: {moved}: differs from the file" in message
     assert "bytes as before, but different content; give the original text" in message
     assert "1 files before, 2 now" in refusal(run_copy, [TRAIN, moved])
 
