@@ -171,6 +171,14 @@ def checkpoint_arrays(prefix: str | Path, extras: bool = False) -> dict[str, np.
     return {name: reader.get_tensor(name) for name in names if extras or not name.startswith("bilm/")}
 
 
+def save_arrays(prefix: str | Path, arrays: dict[str, Any]) -> None:
+    """Write a checkpoint, by TensorFlow's own writer."""
+    import tensorflow as tf
+
+    tensors, slices = [tf.convert_to_tensor(array) for array in arrays.values()], [""] * len(arrays)
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=[*arrays], shape_and_slices=slices, tensors=tensors)
+
+
 def newest(directory: Path) -> str:
     """The prefix of a directory's newest checkpoint, found by TensorFlow's own rules."""
     import tensorflow as tf

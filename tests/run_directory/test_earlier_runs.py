@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import tensorflow as tf
 
 import bilm
 from bilm.data.corpus import count_corpus
@@ -12,7 +11,7 @@ from bilm.errors import CheckpointError, OptionsError
 from bilm.run_directory.directory import RunModel
 from bilm.run_directory.records import WRITER, read_metrics
 from bilm.runs.settings import read_arguments
-from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, run
+from tests.helpers import GOLDEN, HELDOUT, TRAIN, VOCAB, checkpoint_arrays, newest, run, save_arrays
 from tests.write_golden_run import SETTINGS
 
 RUNS = sorted(GOLDEN.glob("run-*"))
@@ -25,12 +24,7 @@ def rewrite_state(directory, change):
     arrays = checkpoint_arrays(prefix, extras=True)
     state = change(json.loads(arrays["bilm/run_state"]))
     arrays["bilm/run_state"] = state if isinstance(state, str) else json.dumps(state)
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=list(arrays),
-        shape_and_slices=[""] * len(arrays),
-        tensors=[tf.constant(array) for array in arrays.values()],
-    )
+    save_arrays(prefix, arrays)
 
 
 def of_newer(state):
