@@ -7,6 +7,7 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import OptionsError
+from tests.distributed import model_files, write_folder
 from tests.helpers import FILES
 
 pytest.importorskip("flair")
@@ -62,10 +63,7 @@ def test_embeddings_refuse_missing_layer():
 
 
 def test_saved_tagger_holds_model(tmp_path):
-    model = tmp_path / "elmo"
-    model.mkdir()
-    for file in FILES:
-        shutil.copy(file, model)
+    model = write_folder(tmp_path / "elmo", model_files())
     corpus = Corpus(*[FlairDatapointDataset(sentences())] * 3, sample_missing_splits=False)
     stack = StackedEmbeddings(
         [

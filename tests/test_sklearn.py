@@ -2,7 +2,6 @@
 
 import importlib
 import pickle
-import shutil
 import sys
 
 import h5py
@@ -11,6 +10,7 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError, DataError, WeightsError
+from tests.distributed import model_files, write_folder
 from tests.helpers import FILES, write_json
 
 pytest.importorskip("sklearn")
@@ -56,8 +56,7 @@ def test_vectors_are_those_of_embedder(layers):
 @pytest.mark.slow
 def test_string_has_the_words_of_all_its_sentences(tmp_path, caplog):
     """As the steps of the training text find them, where the model has these."""
-    for file in FILES:
-        shutil.copy(file, tmp_path)
+    write_folder(tmp_path, model_files("weights.hdf5"))
     write_json(tmp_path / "text.json", {"language": "en", "form": "NFC", "icu": "9.1"})
     found = ElmoVectorizer(tmp_path).fit_transform(["The river flows. It's wet."])
     assert caplog.text.count("tokenised by ICU 9.1") == 1
@@ -108,8 +107,7 @@ def test_clone_and_pickle_hold_path_alone():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "weights.hdf5"], ids=["folder", "file"])
 def test_replaced_model_is_read_anew(name, tmp_path):
-    for file in FILES:
-        shutil.copy(file, tmp_path)
+    write_folder(tmp_path, model_files("weights.hdf5"))
     vectorizer = ElmoVectorizer(tmp_path / name)
     before = vectorizer.fit_transform(TEXTS)
     with h5py.File(tmp_path / "weights.hdf5", "r+") as file:

@@ -8,6 +8,7 @@ import pytest
 
 from bilm import ElmoEmbedder
 from bilm.errors import WeightsError
+from tests.distributed import model_files, write_folder
 from tests.helpers import FILES, ROOT
 
 pytest.importorskip("spacy.training")  # examples/spacy is no package of that name
@@ -67,10 +68,7 @@ def train(nlp, n_steps=2):
 
 @pytest.mark.parametrize("store", [True, False])
 def test_pipeline_gives_same_vectors_after_reading(tmp_path, store):
-    model = tmp_path / "elmo"
-    model.mkdir()
-    for file in FILES:
-        shutil.copy(file, model)
+    model = write_folder(tmp_path / "elmo", model_files())
     nlp = pipeline(model, store=store)
     train(nlp)
     nlp.to_disk(tmp_path / "pipeline")

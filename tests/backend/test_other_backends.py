@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-import shutil
 
 import h5py
 import keras
@@ -11,7 +10,8 @@ import pytest
 
 from tests import pages
 from tests.backend import on_each_backend
-from tests.helpers import CHAR, FILES, MODEL, ROOT, python, run
+from tests.distributed import model_files, write_folder
+from tests.helpers import CHAR, MODEL, ROOT, python, run
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,7 @@ def test_embed_command_runs_on_backend(backend, tmp_path):
 
 @pytest.mark.parametrize("backend", OTHERS)
 def test_page_and_example_run_without_tensorflow(backend, tmp_path):
-    for file in FILES:
-        shutil.copy(file, tmp_path)
+    write_folder(tmp_path, model_files("weights.hdf5"))
     text = pages.text(PAGE)
     other = {"torch": "JAX", "jax": "PyTorch"}[backend]
     part = re.sub(rf"^## {other}\n.*?(?=^## )", "", text, flags=re.M | re.S)

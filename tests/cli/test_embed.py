@@ -18,6 +18,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.embedder import ElmoEmbedder, dump_bilm_embeddings, dump_token_embeddings
 from bilm.errors import DataError
 from tests.corpora import write
+from tests.distributed import model_files, write_folder
 from tests.helpers import CHAR, GOLDEN, MODEL, VOCAB, hdf5_arrays, invoke, raising, refuse, run, snapshot
 from tests.models.test_bidirectional_lm import VARIANTS, golden, write_model
 
@@ -314,8 +315,7 @@ def not_begun(monkeypatch):
 @pytest.mark.parametrize("name", ["text.txt", "options.json", "weights.hdf5", "vocab.txt"])
 @pytest.mark.usefixtures("not_begun")
 def test_what_is_read_is_not_written_over(name, text, tmp_path):
-    for other in ("options.json", "weights.hdf5", "vocab.txt"):
-        shutil.copy(CHAR / other, tmp_path)
+    write_folder(tmp_path, model_files("weights.hdf5"))
     before = snapshot(tmp_path)
     model = ("--options-file", tmp_path / "options.json", "--weight-file", tmp_path / "weights.hdf5")
     model = (*model, "--vocab-file", tmp_path / "vocab.txt")
