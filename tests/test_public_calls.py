@@ -9,7 +9,6 @@ import pytest
 import bilm
 from bilm.errors import BilmError
 from bilm.options import PRESETS, Options
-from bilm.runs.settings import TrainingSettings
 from tests.helpers import HELDOUT, TRAIN, VOCAB, smallest_options
 
 REFUSED = {
@@ -62,10 +61,6 @@ REFUSED = {
         lambda run: bilm.Vocabulary(VOCAB).encode(b"the"),
         "`sentence` is of type bytes, not a list of words: b'the'",
     ),
-    "words of bytes": (
-        lambda run: bilm.Vocabulary(VOCAB).encode([b"the"]),
-        "`sentence`, word 0 is of type bytes, not a string",
-    ),
 }
 
 
@@ -98,11 +93,5 @@ def test_natural_arguments_work(trained):
     run = bilm.RunDirectory.open(trained)
     assert run.choose(2).prefix == run.choose("2").prefix and run.weights(np.int64(2)).keys()
     assert run.choose(trained / "model.ckpt-2").step() == 2  # as results name it
-    settings = TrainingSettings.from_arguments(
-        {"max_steps": np.int64(3), "changes": {"lstm.dim": np.int32(4)}}
-    )
-    options = Options.from_json(smallest_options(batch_size=np.int16(4))).with_values(settings.values)
-    assert (settings.max_steps, options.lstm.dim, options.batch_size) == (3, 4, 4)
-    assert {type(value) for value in (settings.max_steps, options.lstm.dim, options.batch_size)} == {int}
     filters = {"char_cnn": {"filters": np.array([[1, 4]]), "embedding": {"dim": 4}}}
     assert Options.from_json(smallest_options() | filters).char_cnn.filters == ((1, 4),)
