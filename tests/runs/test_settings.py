@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.errors import ArgumentError, DataError, OptionsError, require_flags, require_positive
+from bilm.errors import DataError, OptionsError
 from bilm.options import PRESETS
 from bilm.runs.settings import ARGUMENTS, TrainingSettings, read_arguments, steps_or_epoch, steps_or_minutes
 from tests.helpers import VOCAB, write_json
@@ -115,12 +115,3 @@ def test_intervals_are_steps_minutes_or_epochs():
     for text in ("0", "epochs", "²", "9" * 5000):
         with pytest.raises(OptionsError, match="neither a number of steps, such as 1250, nor 'epoch'"):
             steps_or_epoch(text)
-
-
-def test_flags_and_counts_are_checked_by_name():
-    with pytest.raises(ArgumentError, match="`overwrite` is 'no'; it must be True or False"):
-        require_flags(remap_vocab=False, resume=None, overwrite="no")
-    require_positive(batch_size=np.int32(1))
-    for wrong, words in ((0, "at least 1"), ("x", "an integer"), (True, "an integer")):
-        with pytest.raises(OptionsError, match=f"batch_size is .*; it must be {words}"):
-            require_positive(batch_size=wrong)

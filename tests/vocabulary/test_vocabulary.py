@@ -176,7 +176,7 @@ def test_building():
 
 
 def test_building_refuses():
-    with pytest.raises(OptionsError, match="min_count is 0"):
+    with pytest.raises(OptionsError, match="min_count is 0; it must be at least 1"):
         build_vocabulary([["a"]], min_count=0)
     with pytest.raises(OptionsError, match="max_size is 3; it counts the 3 special tokens"):
         build_vocabulary([["a"]], max_size=3)
