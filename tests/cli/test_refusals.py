@@ -144,20 +144,6 @@ def test_finished_run_is_unchanged(run_copy, smallest_file):
 # --- bad input ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def refused(tmp_path, smallest_file):
-    """Try to train; the message, after a look at what is left."""
-
-    def train(*flags, status=1):
-        command = train_command(tmp_path / "run", smallest_file(), "--max-steps", 1, *flags)
-        before = snapshot(tmp_path)
-        message = refuse(*command, status=status)
-        assert snapshot(tmp_path) == before
-        return message
-
-    return train
-
-
 @pytest.mark.parametrize(
     ("flags", "message", "status"),
     [
@@ -175,8 +161,11 @@ def refused(tmp_path, smallest_file):
         ),
     ],
 )
-def test_contradictory_flags_are_refused(refused, flags, message, status):
-    assert message in refused(*flags, status=status)
+def test_contradictory_flags_are_refused(tmp_path, smallest_file, flags, message, status):
+    command = train_command(tmp_path / "run", smallest_file(), "--max-steps", 1, *flags)
+    before = snapshot(tmp_path)
+    assert message in refuse(*command, status=status)
+    assert snapshot(tmp_path) == before
 
 
 # --- where it cannot be written -----------------------------------------------------------------------
