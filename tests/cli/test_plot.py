@@ -133,13 +133,14 @@ def test_tokens_of_equal_calls_add_up_and_hours_are_since_the_first_record(tmp_p
         assert _places(read_metrics(record(tmp_path / x, *own) / "metrics.jsonl"), x) == places
 
 
-def test_tokens_add_up_after_short_call(tmp_path):
+def test_tokens_add_up_after_short_call_unless_it_is_resumed(tmp_path):
     """Where the next call has more tokens at its first record."""
     lines = [train_line(10, tokens=6400, epoch=0.5), train_line(30, tokens=12_800, epoch=1.0)]
     directory = record(tmp_path / "run", *lines)
-    write_lines(directory / "calls.jsonl", call_line(), call_line(step=10))
-    (metrics,) = load_curves([directory]).values()
-    assert _places(metrics, "tokens") == {10: 6400, 30: 19_200}
+    for changes, last in (({}, 19_200), ({"n_done": 10}, 12_800)):
+        write_lines(directory / "calls.jsonl", call_line(), call_line(step=10, **changes))
+        (metrics,) = load_curves([directory]).values()
+        assert _places(metrics, "tokens") == {10: 6400, 30: last}
 
 
 def test_tokens_add_up_over_calls(tmp_path):
@@ -173,10 +174,3 @@ def test_record_is_refused_as_output(noted, tmp_path):
     message = refuse("plot", noted, "--outfile", tmp_path / "a.svg", "--overwrite")
     assert message.endswith(f"{noted / 'metrics.jsonl'} is an input and would be lost; give another name")
     assert (noted / "metrics.jsonl").read_bytes() == before
-
-
-def test_tokens_of_a_resumed_call_go_on(tmp_path):
-    directory = record(tmp_path / "run", train_line(10, tokens=6400), train_line(30, tokens=12_800))
-    write_lines(directory / "calls.jsonl", call_line(), call_line(step=10, n_done=10))
-    (metrics,) = load_curves([directory]).values()
-    assert _places(metrics, "tokens") == {10: 6400, 30: 12_800}
