@@ -1,7 +1,6 @@
 """Text as a part of the model: `text.json` from `bilm prepare` to `--raw` and `embed_text`."""
 
 import json
-import os
 import re
 import shutil
 import unicodedata
@@ -15,6 +14,7 @@ from icu4py import icu_version
 import bilm
 from bilm import ElmoEmbedder
 from bilm.errors import ArgumentError
+from tests.corpora import pipe
 from tests.helpers import FILES, MODEL, VOCAB, invoke, printed, refuse, run, smallest_options, write_json
 
 pytestmark = pytest.mark.usefixtures("opened_once")
@@ -166,11 +166,7 @@ def test_raw_text_has_paragraphs_and_may_be_piped(trained, tmp_path):
         (tmp_path / name).write_text(content)
     expected = printed("score", tmp_path / "lines.txt", "--model", trained)
     assert printed("score", "--raw", tmp_path / "raw.html", "--model", trained) == expected
-    reading, writing = os.pipe()  # as of `<(command)`
-    os.write(writing, b"The river\n\nIt rose.")
-    os.close(writing)
-    assert printed("score", "--raw", f"/dev/fd/{reading}", "--model", trained) == expected
-    os.close(reading)
+    assert printed("score", "--raw", pipe(b"The river\n\nIt rose."), "--model", trained) == expected
     message = refuse("score", "--raw", tmp_path / "words.conllu", "--model", trained)
     assert (
         f"{tmp_path}/words.conllu: is CoNLL-U, which is tokenised already; convert it with `bilm prepare`"
