@@ -47,10 +47,9 @@ def test_restart_shuffles_anew(tmp_path, monkeypatch):
     assert (first.step, again.step) == (2, 4) and first.epoch == again.epoch  # since the call began
 
 
-def test_restart_looks_for_its_checkpoint_under_the_lock(tmp_path, monkeypatch):
+def test_restart_looks_for_its_checkpoint_under_the_lock(run_copy, tmp_path, monkeypatch):
     """Another process may save and end while the restart reads the model."""
-    train(tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "later")
+    shutil.copytree(run_copy, tmp_path / "later")
     bilm.restart(TRAIN, tmp_path / "later", max_steps=1)
     before, lock = snapshot(tmp_path / "later"), prepare.files.writing
 
@@ -60,9 +59,9 @@ def test_restart_looks_for_its_checkpoint_under_the_lock(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prepare.files, "writing", after_the_other)
     with pytest.raises(OptionsError, match="model.ckpt-2 is not the newest of "):
-        bilm.restart(TRAIN, tmp_path / "run", max_steps=1)
+        bilm.restart(TRAIN, run_copy, max_steps=1)
     monkeypatch.undo()
-    found = snapshot(tmp_path / "run")
+    found = snapshot(run_copy)
     assert {name: found[name] for name in before} == before
 
 
@@ -113,9 +112,8 @@ def test_muon_multiplies_in_run_precision(precision, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_restart_from_a_named_step_resumes(tmp_path):
-    train(tmp_path / "run")
-    call = {"train_prefix": TRAIN, "model": tmp_path / "run", "checkpoint": 2, "max_steps": 3, "resume": True}
+def test_restart_from_a_named_step_resumes(run_copy):
+    call = {"train_prefix": TRAIN, "model": run_copy, "checkpoint": 2, "max_steps": 3, "resume": True}
     assert bilm.restart(**call, should_stop=lambda: True).step == 3
     with pytest.raises(TypeError):  # killed before it saves
         bilm.restart(**call, reporter=reporting(step=[].pop))
@@ -123,23 +121,20 @@ def test_restart_from_a_named_step_resumes(tmp_path):
 
 
 @pytest.mark.slow
-def test_restart_killed_before_its_first_checkpoint_begins_again(tmp_path):
-    path = tmp_path / "run"
-    train(path)
-    call = {"train_prefix": TRAIN, "save_dir": path, "max_steps": 1, "resume": True, "log_every": 1}
+def test_restart_killed_before_its_first_checkpoint_begins_again(run_copy):
+    call = {"train_prefix": TRAIN, "save_dir": run_copy, "max_steps": 1, "resume": True, "log_every": 1}
     assert bilm.restart(**call).step == 3
     assert bilm.restart(**call).saved is None
     with pytest.raises(TypeError):
         bilm.restart(**call | {"resume": False}, reporter=reporting(step=[].pop))
     assert bilm.restart(**call).step == 4
-    records = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    records = (run_copy / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(record)["step"] for record in records] == [2, 3, 4]
 
 
 @pytest.mark.slow
-def test_restart_stopped_twice_in_its_last_validation_finishes_it(tmp_path):
-    train(tmp_path / "run")
-    call = {"train_prefix": TRAIN, "save_dir": tmp_path / "run", "heldout_prefix": TRAIN, "max_steps": 1}
+def test_restart_stopped_twice_in_its_last_validation_finishes_it(run_copy):
+    call = {"train_prefix": TRAIN, "save_dir": run_copy, "heldout_prefix": TRAIN, "max_steps": 1}
     for _ in range(2):
         assert bilm.restart(**call, resume=True, should_stop=lambda: True).outcome == "stopped"
     assert bilm.restart(**call, resume=True).best_step == 3
