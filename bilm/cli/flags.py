@@ -133,7 +133,6 @@ FILE = PathName(path_type=Path)
 MODEL = PathName(path_type=Path, exists=True)
 TEXT = PathName(allow_dash=True)  # see `input_text`; a `Path` would make - of ./-
 TEXT_OR_URL = PathName(url=True, allow_dash=True)
-POSITIVE = Integer(min=1)
 ROWS = Integer(1, 1 << 20)  # of a batch, as in the options
 
 
@@ -165,6 +164,11 @@ def path(name: str, text: str, *names: str, **settings: Any) -> Decorator:
 def choice(name: str, text: str, values: Iterable[str], *names: str, **settings: Any) -> Decorator:
     """Return an option that takes one of several values; the other arguments are those of `path`."""
     return click.option(name, *names, type=click.Choice([*map(str, values)]), help=text, **settings)
+
+
+def number(name: str, text: str, *names: str, least: int = 1, **settings: Any) -> Decorator:
+    """Return an option that takes an integer of at least `least`; the other arguments are those of `path`."""
+    return click.option(name, *names, type=Integer(min=least), help=text, **settings)
 
 
 def typed_names(context: click.Context) -> set[str]:
@@ -415,17 +419,11 @@ def on_ray(command: Callable[..., None]) -> Callable[..., None]:
             help="Run on Ray: `local` for this machine, HOST:PORT of a cluster, or `auto` for the cluster of "
             "RAY_ADDRESS or of this machine.",
         ),
-        click.option(
-            "--ray-workers",
-            type=POSITIVE,
-            show_default="as many as fit; 1 in training",
-            help="Number of worker processes.",
-        ),
-        click.option(
+        number("--ray-workers", "Number of worker processes.", show_default="as many as fit; 1 in training"),
+        number(
             "--cpus-per-worker",
-            type=POSITIVE,
+            "CPUs, and threads, of each worker.",
             show_default="2; 1 with a GPU, in vocab build, or if 2 do not fit",
-            help="CPUs, and threads, of each worker.",
         ),
         click.option(
             "--gpus-per-worker",

@@ -34,7 +34,7 @@ def _choice(layers: str, text: str) -> flags.Decorator:
 @_choice("all", "Write all layers (the default, except with --words and in word2vec).")
 @_choice("top", "Write the top layer only.")
 @_choice("average", "Write the plain mean of the layers (the default with --words and in word2vec).")
-@click.option("--layer", type=flags.Integer(min=0), help="Write this layer only; 0 has the word vectors.")
+@flags.number("--layer", "Write this layer only; 0 has the word vectors.", least=0)
 @_choice("characters", "Write the output of the character convolutions only, before highways and projection.")
 @_choice("concat", "Write all layers and the output of the character convolutions, end to end.")
 @flags.switch("--with-softmax", "With --concat, add the softmax row of each word.")
@@ -43,11 +43,8 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     "Write the vectors of the words of this file, one per line, at each of their occurrences.",
     "words_file",
 )
-@click.option(
-    "--min-count",
-    type=flags.POSITIVE,
-    show_default="1",
-    help="With --format word2vec: leave out words with fewer occurrences.",
+@flags.number(
+    "--min-count", "With --format word2vec: leave out words with fewer occurrences.", show_default="1"
 )
 @flags.choice("--pooling", "Write one vector per sentence: the mean or the maximum over its words.", Pooling)
 @flags.switch("--use-sentence-keys", "Name datasets by their sentences, not by line numbers.")
@@ -60,11 +57,10 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     show_default="128; 64 with --stateful",
     help="Maximum rows of packed sentences; with --stateful, sentences per batch.",
 )
-@click.option(
+@flags.number(
     "--batch-tokens",
-    type=flags.POSITIVE,
+    "Tokens computed at once; fewer need less memory. Not with --stateful.",
     show_default="16384",
-    help="Tokens computed at once; fewer need less memory. Not with --stateful.",
 )
 @flags.choice(
     "--format",
@@ -83,13 +79,13 @@ def _choice(layers: str, text: str) -> flags.Decorator:
     ["none", "gzip", "lzf", "snappy", "zstd"],
     default="none",
 )
-@click.option(
+@flags.number(
     "--cuda-device",
+    "GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
     "cuda_devices",
-    type=flags.Integer(min=-1),
+    least=-1,
     multiple=True,
     show_default="the first GPU if there is one",
-    help="GPU to use, numbered from 0, or -1 for the CPU; repeatable for several GPUs.",
 )
 @flags.choice(
     "--backend",

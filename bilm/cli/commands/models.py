@@ -188,7 +188,7 @@ def _cell(value: object) -> str:
 @click.command(short_help="Print the most probable words for each position in sentences.")
 @click.argument("sentences", type=flags.TEXT)
 @flags.predicting_text
-@click.option("--n-best", type=flags.POSITIVE, default=10, help="Number of predictions per position.")
+@flags.number("--n-best", "Number of predictions per position.", default=10)
 @flags.choice(
     "--context",
     "Context of a prediction: the words to the left, to the right, or both.",

@@ -52,10 +52,8 @@ def plot(model: tuple[Path, ...], outfile: Path | None, x: str, overwrite: bool)
 @click.argument("sentence")
 @click.argument("corpus", type=flags.TEXT)
 @flags.embedding_text
-@click.option("-n", "n_neighbours", type=flags.POSITIVE, default=10, help="Number of neighbours to print.")
-@click.option(
-    "--layer", type=flags.Integer(min=0), show_default="the top one", help="Compare vectors of this layer."
-)
+@flags.number("-n", "Number of neighbours to print.", "n_neighbours", default=10)
+@flags.number("--layer", "Compare vectors of this layer.", least=0, show_default="the top one")
 @flags.path(
     "--plot", "Also draw them in two dimensions, to .html (interactive, all layers), .png, .svg or .pdf."
 )

@@ -18,12 +18,9 @@ def vocab() -> None:
 @vocab.command(cls=flags.TextCommand)
 @flags.text_files("--train-prefix", url=True)
 @flags.path("--outfile", "Vocabulary to write.", required=True)
-@click.option("--min-count", type=flags.POSITIVE, default=1, help="Leave out words with fewer occurrences.")
-@click.option(
-    "--max-size",
-    type=flags.Integer(min=4),
-    help="Maximum number of words, including the special ones.",
-    show_default="no limit",
+@flags.number("--min-count", "Leave out words with fewer occurrences.", default=1)
+@flags.number(
+    "--max-size", "Maximum number of words, including the special ones.", least=4, show_default="no limit"
 )
 @click.option(
     "--form",
