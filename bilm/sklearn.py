@@ -45,6 +45,11 @@ def _column(texts: Any) -> Any:  # noqa: ANN401
     return require_sentences(texts)
 
 
+def _identity(embedder: ElmoEmbedder) -> tuple[str, bytes | None]:
+    """Return what tells models, and the steps from text to their sentences, apart."""
+    return embedder.fingerprint, embedder.steps.content
+
+
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
     """Transformer of texts to the pooled vectors of a pretrained biLM.
 
@@ -76,7 +81,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         Raises:
             BilmError: the model cannot be read, or there are no such layers or pooling.
         """
-        self.fingerprint_ = self._embedder().fingerprint
+        self.model_ = _identity(self._embedder())
         self.transform([[]])
         return self
 
@@ -90,7 +95,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         Pooling(self.pooling)
         texts = _column(texts)
         embedder = self._embedder()
-        if getattr(self, "fingerprint_", embedder.fingerprint) != embedder.fingerprint:
+        if getattr(self, "model_", _identity(embedder)) != _identity(embedder):
             raise WeightsError(f"{self.model}: is not the model of `fit`; fit again")
         steps = None if embedder.steps.content is None else embedder.pipeline
 

@@ -60,6 +60,10 @@ def test_string_has_the_words_of_all_its_sentences(tmp_path, caplog):
     write_json(tmp_path / "text.json", {"language": "en", "form": "NFC", "icu": "9.1"})
     found = ElmoVectorizer(tmp_path).fit_transform(["The river flows. It's wet."])
     assert caplog.text.count("tokenised by ICU 9.1") == 1
+    fitted = ElmoVectorizer(tmp_path).fit(["It's wet."])
+    write_json(tmp_path / "text.json", {"language": "en", "form": "NFKC"})
+    with pytest.raises(WeightsError, match="is not the model of `fit`; fit again"):
+        fitted.transform(["It's wet."])
     expected = ElmoVectorizer(tmp_path).fit_transform([["The", "river", "flows", ".", "It's", "wet", "."]])
     np.testing.assert_allclose(found, expected, atol=1e-6)
 

@@ -178,10 +178,9 @@ def _architecture(parts: dict[str, int], options: Options) -> Iterator[str]:
     lstm, cnn = options.lstm, options.char_cnn
     if cnn is not None:
         widths = sorted({width for width, _ in cnn.filters})
-        line = f"{cnn.n_filters:,} filters of widths {widths[0]}-{widths[-1]} over {cnn.embedding_dim}"
-        line += (
-            f" dimensions, {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
-        )
+        span = f"{widths[0]}-{widths[-1]}" if widths else "no"
+        line = f"{cnn.n_filters:,} filters of widths {span} over {cnn.embedding_dim} dimensions"
+        line += f", {cnn.activation.value}, words of at most {cnn.max_characters_per_token} characters"
         yield f"characters: {line}; highways: {cnn.n_highway}"
     line = f"{lstm.n_layers} x {lstm.dim:,}"
     line += f" projected to {lstm.projection_dim:,}" if lstm.use_projection else ", not projected"

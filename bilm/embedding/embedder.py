@@ -96,7 +96,7 @@ class ElmoEmbedder(ChunkEmbedder):
 
     Attributes:
         steps: steps from raw text to sentences of the model, or that they are unknown.
-        files: files of the model.
+        files: files that the model was read from; none of a copy.
 
     An embedder can be copied and pickled, with its weights, but not used in a fork: pass it to processes that
     ``multiprocessing.get_context("spawn")`` starts.
@@ -149,7 +149,8 @@ class ElmoEmbedder(ChunkEmbedder):
                 encoder = sentence_encoder.make_encoder(source.options, arrays, source.source, precision)
             models.append(PackedModel(encoder, vocabulary if reads_words else None, device, checked, rows))
         super().__init__(models, checked.batch_size)
-        self.steps, self.files = source.steps, source.files
+        self.steps = source.steps
+        self.files = [Path(file).absolute() for file in (*source.files, vocab_file) if file is not None]
 
     @classmethod
     def from_model(

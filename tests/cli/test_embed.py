@@ -332,13 +332,17 @@ def test_a_run_is_not_written_over(text, run_copy):
     assert "not a directory of embeddings" in refuse("embed", text, text.parent, *MODEL, *PARQUET)
 
 
-def test_what_is_read_is_not_written_over_in_python(text, tmp_path):
-    copied = shutil.copy(MODEL[3], tmp_path)
-    embedder = ElmoEmbedder(MODEL[1], copied)
+def test_what_is_read_is_not_written_over_in_python(text, tmp_path, monkeypatch):
+    weights = write_model(tmp_path, n_words=73, char_cnn=None)[1]
+    words = shutil.copy(VOCAB, tmp_path / "words")
+    monkeypatch.chdir(tmp_path)
+    embedder = ElmoEmbedder("options.json", "weights.hdf5", "words")
+    monkeypatch.chdir("/")
     for call in (
         lambda: embedder.embed_file(text, text, overwrite=True),
         lambda: embedder.embed_file(text.open(), text, overwrite=True),
-        lambda: embedder.embed_file(text, copied, overwrite=True),
+        lambda: embedder.embed_file(text, weights, overwrite=True),
+        lambda: embedder.embed_file(text, words, overwrite=True),
         lambda: dump_bilm_embeddings(VOCAB, text, *MODEL[1::2], text),
         lambda: dump_token_embeddings(text, *MODEL[1::2], text),
     ):
