@@ -95,7 +95,7 @@ def test_stateful_model_equals_golden(variant):
 def test_carried_states_stay_float32_in_a_layer_of_mixed_precision():
     ids, found = Batcher(None, 50).batch_sentences(sentences_of("char")[:2]), []
     for dtype in (None, "float16"):
-        model = model_of("char", stateful=True)
+        model = open_model.__wrapped__("char", stateful=True)  # compiled in the scope
         with AutocastScope(dtype):
             found.append([model(ids).lm_embeddings.numpy() for _ in range(2)][1])
     np.testing.assert_array_equal(*found)
