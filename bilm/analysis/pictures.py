@@ -157,10 +157,11 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = False) -> N
         if form == PAGE:
             temporary.write_text(_page(picture), "utf-8")
         else:
-            from matplotlib import style
+            from matplotlib import rcParams, style
 
-            # Without random ids, dates and the user's style, so that equal pictures give equal bytes.
-            with style.context(["default", {"svg.hashsalt": "bilm"}]):
+            # Without random ids, dates and the user's style but for fonts, for equal bytes.
+            fonts = rcParams.find_all(r"^(font|pdf|svg)\.")
+            with style.context(["default", {**fonts, "svg.hashsalt": "bilm"}]):
                 undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
 

@@ -37,8 +37,8 @@ _ARGUMENT = re.compile(r"`([a-z]+(?:_[a-z]+)*)`")
 class LazyGroup(click.Group):
     """A group that imports a command from `bilm.cli.commands` on use, to keep help and completion quick.
 
-    It also escapes output that cannot be encoded, such as in file names, and stores the command line as
-    ``ctx.meta["bilm.command"]``.
+    It also writes UTF-8 except to a terminal, escapes what cannot be encoded, such as in file names, and
+    stores the command line as ``ctx.meta["bilm.command"]``.
 
     Args:
         table: module of each command, by its name.

@@ -1,6 +1,6 @@
 """Progress of a long task: a line that is updated on a terminal, occasional lines elsewhere."""
 
-import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,8 +16,9 @@ class ProgressLine:
         self._console = Console(stderr=True)
         is_terminal = self._console.is_terminal and self._console.file.isatty()  # rich asks the environment
         self._is_terminal = is_terminal and not self._console.is_dumb_terminal
+        shares_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._live = Live(
-            console=self._console, auto_refresh=False, transient=True, redirect_stdout=os.isatty(1)
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=shares_terminal
         )
         self._shown = time.monotonic()
 

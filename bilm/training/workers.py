@@ -72,7 +72,7 @@ class Worker:
         """
         devices = tf.config.list_physical_devices("GPU")
         if n_gpus > 1 and len(devices) < n_gpus:
-            problem = f"TensorFlow finds {len(devices)} GPUs on this machine; give as many, or 1 for the CPU"
+            problem = f"TensorFlow finds {len(devices)} GPUs on this machine; give {max(len(devices), 1)}"
             raise OptionsError(f"`n_gpus` {n_gpus}: {problem}")
         if self.n_workers > 1:
             tf.config.set_visible_devices(devices[:n_gpus], "GPU")

@@ -69,6 +69,9 @@ def test_equal_pictures_have_equal_bytes(ending, tmp_path, monkeypatch):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)  # in place of the date, where one is written
         save_picture(picture(), tmp_path / f"{epoch}.{ending}")
         monkeypatch.setitem(matplotlib.rcParams, "axes.facecolor", "black")  # the user's style
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")  # and fonts
+    save_picture(picture(), tmp_path / "fonts.svg")
+    assert "<text" in (tmp_path / "fonts.svg").read_text()
     with pytest.raises(DataError, match="exists"):
         save_picture(picture(), tmp_path / f"0.{ending}")
     assert (tmp_path / f"0.{ending}").read_bytes() == (tmp_path / f"1795240000.{ending}").read_bytes()

@@ -1,6 +1,7 @@
 """Lines on what is done, now and then; on a terminal one line."""
 
 import dataclasses
+import io
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ from bilm.cli.commands.embed import EmbeddingProgress
 from bilm.cli.commands.prepare import PreparationProgress
 from bilm.cli.commands.training import PrintingReporter, _lines
 from bilm.embedding.hdf5_output import EmbeddingReport
-from bilm.io.progress import clock
+from bilm.io.progress import ProgressLine, clock
 from bilm.options import PRESETS
 from bilm.run_directory.records import HeldoutRecord
 from bilm.runs.reporter import Estimate, Outcome, ProgressReporter, Reporter, TrainingResult
@@ -118,6 +119,18 @@ def shown(monkeypatch, call, width=None, **variables):
     text = b"".join(iter(lambda: read(reading), b"")).decode()
     os.close(reading)
     return text
+
+
+def test_other_output_stays_where_it_goes(monkeypatch):
+    def call():
+        monkeypatch.setattr(sys, "stdout", printed := io.StringIO())
+        line = ProgressLine()
+        line.show(["a line"], click.echo)
+        sys.stdout.write("a result\n")
+        line.close()
+        assert printed.getvalue() == "a result\n"
+
+    assert "a line" in shown(monkeypatch, call, 80, TERM="xterm")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
