@@ -160,7 +160,7 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = False) -> N
             from matplotlib import rcParams, style
 
             # Without random ids, dates and the user's style but for fonts, for equal bytes.
-            fonts = rcParams.find_all(r"^(font|pdf|svg)\.")
+            fonts: dict[Any, Any] = rcParams.find_all(r"^(font|pdf|svg)\.")
             with style.context(["default", {**fonts, "svg.hashsalt": "bilm"}]):
                 undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
                 matplotlib_figure(picture).savefig(temporary, format=form, dpi=120, metadata=undated)
