@@ -6,7 +6,6 @@ it. An interrupted call can be resumed from its parts.
 
 import dataclasses
 import hashlib
-import io
 import json
 import time
 from collections import Counter
@@ -419,17 +418,18 @@ def _write_part(lines: _Chunk, outfile: Path, settings: Mapping[str, Any]) -> Pa
     directory, last = _parts_directory(outfile), lines[-1][0]
     path = directory / _PART_NAME.format(lines[0][0].end - 1)
     arrays = [(line.key, vectors) for line, vectors in lines if line.key is not None]
+    n_bytes = sum(array.nbytes + _DATASET_BYTES for _, array in arrays)
     unfinished = directory / _UNFINISHED
-    content = io.BytesIO()  # HDF5 crashes where it closes a file on a full disk or quota
     with _failures_named(outfile), ExitStack() as stack:
         atomic.make_own(directory, outfile)
+        atomic.require_disk_space(directory, n_bytes + _EXTRA_BYTES)
         stack.callback(unfinished.unlink, missing_ok=True)
-        with h5py.File(content, "w", track_order=True) as file:  # wherever parts end, lines stay in order
+        # In order of their making, so that the file is the same wherever parts end.
+        with h5py.File(unfinished, "w", locking=False, track_order=True) as file:
             for key, array in arrays:
                 compression = settings["compression"] if array.size else None
                 file.create_dataset(key, data=array, compression=compression)
             _write_attributes(file, settings, last.end, last.digest)
-        unfinished.write_bytes(content.getbuffer())
         atomic.sync(unfinished)
         unfinished.replace(path)
     lines.clear()

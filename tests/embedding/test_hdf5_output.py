@@ -15,7 +15,7 @@ from bilm.embedding.chunk_embedder import ChunkEmbedder
 from bilm.embedding.hdf5_output import FileFormat, check_embeddings, embed_file
 from bilm.errors import ArgumentError, DataError
 from bilm.io import atomic
-from tests.helpers import assert_same_arrays, hdf5_arrays, largest_file, snapshot
+from tests.helpers import assert_same_arrays, hdf5_arrays, snapshot
 
 LINES = [f"line {number} of the text" for number in range(24)]
 
@@ -251,12 +251,6 @@ def test_full_disk_keeps_parts(out, monkeypatch):
     assert embed(out, resume=True).n_kept == 10 and len(hdf5_arrays(out)) == 25
     with h5py.File(out):  # as in a notebook
         assert embed(out, resume=True).n_kept == 24
-
-
-def test_quota_is_told_before_hdf5_crashes(out):
-    with largest_file(1000), pytest.raises(DataError, match="cannot be written: File too large"):
-        embed(out)
-    embed(out)
 
 
 # --- what is refused ------------------------------------------------------------------------------------
