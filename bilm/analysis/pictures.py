@@ -159,7 +159,7 @@ def save_picture(picture: Picture, path: PathLike, overwrite: bool = False) -> N
         else:
             from matplotlib import rcParams, style
 
-            # With the user's fonts, but without other style, random ids and dates: equal pictures, equal bytes.
+            # In the user's fonts, but no other style, no random ids and no dates: equal bytes each time.
             fonts: dict[Any, Any] = rcParams.find_all(r"^(font|pdf|svg)\.")
             with style.context(["default", {**fonts, "svg.hashsalt": "bilm"}]):
                 undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
