@@ -314,6 +314,7 @@ def _fit(call: RemoteCall, relay: Any, n_workers: int, resources: dict[str, floa
             name="bilm",
             storage_path=storage,
             failure_config=ray.train.FailureConfig(max_failures=MAX_RESTARTS),
+            # Set before Ray imports TensorFlow there; the backend also against the shell that started Ray.
             worker_runtime_env={"env_vars": settings.read_at_import() | {"KERAS_BACKEND": "tensorflow"}},
         ),
     )
